@@ -23,7 +23,7 @@ class _Where(logging.Filter):
         return not logging.getLogger().handlers  # else they write the line, too, since somebody has set them up
 
 
-def tell_of(queue_name: str, **of: object) -> None:
+def set_subject(queue_name: str, **of: object) -> None:
     """Let the lines of this process name a queue, and `of` an epoch or others that are not None, from now on.
 
     Called in the reader process and in Python workers.

@@ -34,7 +34,7 @@ def register(spark: SparkSession) -> None:
     Runs on the driver, for each session before its first query; to call it again does no harm. Where PYSPARK_PYTHON is
     not set, all Python workers of the application run from here on with the interpreter that `spark.pyspark.python`
     names; if that is not set either, and the first python3 of the PATH lacks a package, with the driver's own.
-    A session of Spark Connect is only told of the format: its server needs the package installed.
+    A session of Spark Connect only learns of the format: its server needs the package installed.
 
     Raises MissingPackageError when the driver has no PySpark 4.0, or when the interpreter of the Python workers lacks a
     package on the driver's machine: install it, or name another interpreter. Other machines are not looked at.

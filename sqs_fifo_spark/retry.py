@@ -79,7 +79,7 @@ def retried(call: Callable[[], T], failure: type[Exception], retrying: Callable[
     return retrying()(again)
 
 
-class Begun(Generic[T]):
+class PendingCall(Generic[T]):
     """A call that is under way, of which the first try was sent before anybody waits for its answer.
 
     So one thread has several under way, without a thread for each. To be used by one thread at a time.

@@ -104,7 +104,7 @@ class _Until(io.RawIOBase):
         return count
 
 
-def received(
+def read_answer(
     connection: Any, until: float, arrival: Arrival | None = None
 ) -> tuple[http.client.HTTPResponse | None, bytes]:
     """Return the answer on that connection, which may be used again if it is open: the response if a refusal, the body.
@@ -134,7 +134,7 @@ def received(
     return response if is_refusal else None, content
 
 
-def parsed(operation: str, content: bytes) -> dict[str, Any]:
+def parse_answer(operation: str, content: bytes) -> dict[str, Any]:
     try:
         is_plain = b"null" not in content and b"BinaryValue" not in content
         answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)

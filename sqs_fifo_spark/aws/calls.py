@@ -21,7 +21,7 @@ import botocore.parsers
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import STALE, error_from_aws, is_signed_too_early, is_wrong_clock
-from sqs_fifo_spark.aws.credentials import ASSUME_ROLE, ChainError, told
+from sqs_fifo_spark.aws.credentials import ASSUME_ROLE, ChainError, safe_text
 from sqs_fifo_spark.aws.lean import IllegalHeaderError
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import Clock
@@ -43,7 +43,7 @@ MAX_CALL_BYTES = 1_048_576
 """Bytes that the messages of one call may have together, and one message, unless its queue allows less."""
 CALL_BUDGET_S = 30.0
 """Seconds for which a call is tried again when its caller has no closer deadline."""
-TOLD_AFTER_S = 3.0
+NOTICE_AFTER_S = 3.0
 """Seconds after which the log says that a call is tried again: a wrong host gives no answer either."""
 
 
@@ -159,23 +159,23 @@ class QueueCalls:
         return attributes
 
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
-        began_at, is_told = self._clock.monotonic(), False
+        began_at, is_logged = self._clock.monotonic(), False
 
         def call() -> Mapping[str, Any]:
-            nonlocal is_told
+            nonlocal is_logged
             try:
                 return self._call(operation, **arguments)
             except TransientQueueError as error:
                 took_s = self._clock.monotonic() - began_at
-                if not is_told and TOLD_AFTER_S <= took_s < budget_s:
-                    is_told = True
+                if not is_logged and NOTICE_AFTER_S <= took_s < budget_s:
+                    is_logged = True
                     _log.warning("%s It is tried again for up to %.0f s.", error, budget_s - took_s)
                 raise
 
         return retry_transient(call, clock=self._clock, budget_s=budget_s)
 
     def _begin(self, operation: str, wait_time_s: int, beside: Beside, **arguments: Any) -> Ask:
-        """Send a call now, and return a function that waits for its answer, or raises: `_call` gets it as `begun`.
+        """Send a call now, and return a function that waits for its answer, or raises: `_call` gets it as `pending`.
 
         A client that cannot do the one without the other does both `beside` the caller.
         """
@@ -184,8 +184,8 @@ class QueueCalls:
                 client = aws.sqs_client(self._config, wait_time_s)
                 begin = getattr(client, "begin", None)
                 if begin is not None:
-                    begun: Ask = begin(operation, QueueUrl=self._url, **arguments)
-                    return begun
+                    pending: Ask = begin(operation, QueueUrl=self._url, **arguments)
+                    return pending
 
             def ask() -> Mapping[str, Any]:
                 with without_sdk_logs():
@@ -206,7 +206,7 @@ class QueueCalls:
         operation: str,
         wait_time_s: int,
         arguments: Mapping[str, Any],
-        begun: Callable[[], Mapping[str, Any]] | None,
+        pending: Ask | None,
     ) -> Mapping[str, Any]:
         def ask() -> Mapping[str, Any]:
             client = aws.sqs_client(self._config, wait_time_s)
@@ -214,7 +214,7 @@ class QueueCalls:
             return answer
 
         try:
-            return begun() if begun else ask()
+            return pending() if pending else ask()
         except botocore.exceptions.ClientError as error:
             what, text = _code_and_text(error)
             # They may have been renewed; or this machine stood still between signing and sending.
@@ -229,7 +229,7 @@ class QueueCalls:
             # A client is built with the chain's credentials; it may have had no answer in time.
             what = type(error).__name__
         aws.forget_clients(self._config)
-        if begun:
+        if pending:
             # The answers to others, begun beside it, wait to be read: a second call is made like any other try.
             raise TransientQueueError(f"{operation} on '{self._url}' was refused for its signature ({what}).")
         return ask()
@@ -241,10 +241,10 @@ class QueueCalls:
         *,
         latest: float | None = None,
         stopped: threading.Event | None = None,
-        begun: Callable[[], Mapping[str, Any]] | None = None,
+        pending: Ask | None = None,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Make one call, or wait for the `begun` one; and make a second one if its signature was too old.
+        """Make one call, or wait for the `pending` one; and make a second one if its signature was too old.
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """
@@ -260,13 +260,13 @@ class QueueCalls:
 
         with self._tally.counted(operation), without_sdk_logs(), aws.checked_before_sending(check):
             try:
-                return self._ask(operation, wait_time_s, arguments, begun)
+                return self._ask(operation, wait_time_s, arguments, pending)
             except botocore.exceptions.ClientError as error:
                 code, text = _code_and_text(error)
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                asked = str(error.operation_name)  # a role may have to be assumed first
+                refused_operation = str(error.operation_name)  # a role may have to be assumed first
                 ours = error_from_aws(
-                    asked if asked.startswith(ASSUME_ROLE) else operation,
+                    refused_operation if refused_operation.startswith(ASSUME_ROLE) else operation,
                     self._url,
                     code,
                     text,
@@ -274,7 +274,7 @@ class QueueCalls:
                 )
                 has_role = self._config.identity.role_arn is not None  # else it is one of the profile's
                 is_about_role = not isinstance(ours, TransientQueueError) and not is_wrong_clock(code, text)
-                if asked == ASSUME_ROLE and has_role and is_about_role:
+                if refused_operation == ASSUME_ROLE and has_role and is_about_role:
                     ours = self._no_role(code)
                 raise ours from None
             except botocore.exceptions.NoRegionError:
@@ -292,7 +292,7 @@ class QueueCalls:
                 botocore.exceptions.UnauthorizedSSOTokenError,
                 botocore.exceptions.ProfileNotFound,
             ) as error:
-                raise self._no_credentials(told(error)) from None
+                raise self._no_credentials(safe_text(error)) from None
             except (
                 botocore.exceptions.HTTPClientError,
                 botocore.exceptions.ConnectionError,
@@ -336,8 +336,8 @@ class QueueCalls:
 
 
 def _code_and_text(error: botocore.exceptions.ClientError) -> tuple[str, str]:
-    told = error.response.get("Error", {})
-    return str(told.get("Code", "")), str(told.get("Message", ""))
+    details = error.response.get("Error", {})
+    return str(details.get("Code", "")), str(details.get("Message", ""))
 
 
 def _max_receive_count(redrive_policy: str) -> int | None:

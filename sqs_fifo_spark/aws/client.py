@@ -22,7 +22,7 @@ import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 
-from sqs_fifo_spark.aws.credentials import ChainError, Keys, find_credentials, open_session, sts_region, told
+from sqs_fifo_spark.aws.credentials import ChainError, Keys, find_credentials, open_session, safe_text, sts_region
 from sqs_fifo_spark.aws.lean import with_lean_calls
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError, TransientQueueError
@@ -122,7 +122,7 @@ def caller_arn(config: ClientConfig) -> str:
             sts = session.create_client("sts", region_name=region, endpoint_url=endpoint, config=once)
             arn: str = sts.get_caller_identity()["Arn"]
         except botocore.exceptions.ClientError as error:
-            raise AccessDeniedError(f"STS refuses to say who the caller is ({told(error)}).") from None
+            raise AccessDeniedError(f"STS refuses to say who the caller is ({safe_text(error)}).") from None
         except (ChainError, botocore.exceptions.NoCredentialsError) as error:
             raise AccessDeniedError(f"there are no usable AWS credentials ({type(error).__name__}).") from None
         except (botocore.exceptions.BotoCoreError, botocore.parsers.ResponseParserError) as error:
@@ -154,7 +154,7 @@ def require_in_time() -> None:
         check()
 
 
-class _Watched:
+class _WatchedConnection:
     """A connection that asks in the last moment, before each piece of a request.
 
     A server that gets no whole request takes nothing of it. So a request that is given up is revoked: to close the
@@ -177,11 +177,11 @@ class _Watched:
         super().send(data)  # type: ignore[misc]
 
 
-class _HttpConnection(_Watched, AWSHTTPConnection):  # type: ignore[misc]
+class _HttpConnection(_WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
     pass
 
 
-class _HttpsConnection(_Watched, AWSHTTPSConnection):  # type: ignore[misc]
+class _HttpsConnection(_WatchedConnection, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 

@@ -111,12 +111,12 @@ class Keys:
             return from_chain(self._renew)
         if self._credentials.refresh_needed() and self._renewing.acquire(blocking=False):
             try:
-                return self._renewed(keys)
+                return self._renewed_keys(keys)
             finally:
                 self._renewing.release()
         return keys
 
-    def _renewed(self, keys: Any) -> Any:
+    def _renewed_keys(self, keys: Any) -> Any:
         if self._clock.monotonic() < self._next_at:
             return keys
         try:
@@ -134,11 +134,11 @@ def _own(identity: Identity, session: botocore.session.Session) -> Any:
     if identity.service_credential is not None:
         name = "serviceCredential", identity.service_credential
         provider = _function(_DATABRICKS, name, "It is Databricks' own: elsewhere, use 'roleArn' or 'profile'.")
-        return _given(functools.partial(provider, identity.service_credential), name)
+        return _credentials_of(functools.partial(provider, identity.service_credential), name)
     if identity.credentials_provider is not None:
         name = "credentialsProvider", identity.credentials_provider
         remedy = "Install its module where the driver and all executors find it."
-        return _given(_function(identity.credentials_provider, name, remedy), name)
+        return _credentials_of(_function(identity.credentials_provider, name, remedy), name)
     return session.get_credentials()
 
 
@@ -156,7 +156,7 @@ def _function(path: str, option: tuple[str, str], remedy: str) -> Callable[..., 
     raise OptionError(f"option '{option[0]}' is {option[1]!r}; {what}. {remedy}") from None
 
 
-def _given(ask: Callable[[], Any], option: tuple[str, str]) -> Any:
+def _credentials_of(ask: Callable[[], Any], option: tuple[str, str]) -> Any:
     """Return credentials from the result of `ask`: a session, credentials, a mapping, or None."""
     given = ask()
     if isinstance(given, Mapping):
@@ -237,7 +237,7 @@ def sts_region(endpoint: str | None) -> str | None:
     return "us-east-1" if urlsplit(endpoint).hostname == "sts.amazonaws.com" else region_of(endpoint)
 
 
-def told(error: Exception) -> str:
+def safe_text(error: Exception) -> str:
     """Return the part of an error that may be shown: its kind; of a refusal, also which call and why."""
     if isinstance(error, ChainError):
         return str(error)
@@ -266,7 +266,7 @@ class S3Credentials:
             except OptionError:
                 raise
             except Exception as error:  # not its text, as below
-                raise no_credentials(identity, f" ({told(error)})") from None
+                raise no_credentials(identity, f" ({safe_text(error)})") from None
 
     def __bool__(self) -> bool:
         return self._credentials is not None
@@ -284,7 +284,7 @@ class S3Credentials:
             except OptionError as error:
                 raise RuntimeError(str(error)) from None
             except Exception as error:  # obstore shows its text: that of a credential process holds anything
-                raise RuntimeError(told(error)) from None
+                raise RuntimeError(safe_text(error)) from None
         asked_again_at = datetime.now(timezone.utc) + _CREDENTIAL_TTL
         expires_at = getattr(self._credentials, "_expiry_time", None) or asked_again_at
         return {

@@ -96,7 +96,7 @@ class Form:
         for credentials in (Credentials("id", "key"), Credentials("id", "key", "of  two words")):
             as_botocore = AWSRequest("POST", self.url, headers=dict(request["headers"].items()), data=b"{}")
             SigV4Auth(credentials, **names).add_auth(as_botocore)
-            ours = self.signed(b"{}", credentials.get_frozen_credentials(), as_botocore.headers["X-Amz-Date"])
+            ours = self.headers_for(b"{}", credentials.get_frozen_credentials(), as_botocore.headers["X-Amz-Date"])
             if ours["Authorization"] != as_botocore.headers["Authorization"]:
                 raise LookupError
 
@@ -109,7 +109,7 @@ class Form:
             raise LookupError
         return canonical.rpartition("\n")[0], signer.signed_headers(signer.headers_to_sign(request))
 
-    def signed(self, body: bytes, credentials: Any, date: str = "") -> dict[str, str]:
+    def headers_for(self, body: bytes, credentials: Any, date: str = "") -> dict[str, str]:
         """Return the headers of a call with this body, made now, or at another `date`."""
         date = date or datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         headers = {**self._headers, "X-Amz-Date": date}

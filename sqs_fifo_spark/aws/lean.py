@@ -38,7 +38,7 @@ import botocore.parsers
 import urllib3.exceptions
 from botocore.awsrequest import HeadersDict
 
-from sqs_fifo_spark.aws.answer import Arrival, arrival_of_call, parsed, received
+from sqs_fifo_spark.aws.answer import Arrival, arrival_of_call, parse_answer, read_answer
 from sqs_fifo_spark.aws.form import Form, NotLeanError, answered_by, before_call
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
@@ -132,9 +132,9 @@ class LeanClient:
         Both raise boto3's errors.
         """
         body = _encode(arguments).encode()
-        headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
+        headers = self._forms[operation].headers_for(body, self._credentials.get_frozen_credentials())
         began, limit_s = SYSTEM_CLOCK.monotonic(), _limit_s.get()
-        connection = self._sent(_head(headers) + body)
+        connection = self._send(_head(headers) + body)
         latest = SYSTEM_CLOCK.monotonic() + self._read_timeout if limit_s is None else began + limit_s
         arrival = arrival_of_call()
         if arrival:
@@ -152,20 +152,20 @@ class LeanClient:
         with self._closed_on_error(connection):
             if arrival:  # it may wait behind others that this link has just brought
                 latest = max(latest, self._came_at + self._read_timeout)
-            refusal, content = received(connection, latest, arrival)
+            refusal, content = read_answer(connection, latest, arrival)
             self._came_at = SYSTEM_CLOCK.monotonic()
-            answer = {} if refusal is not None else parsed(operation, content)
+            answer = {} if refusal is not None else parse_answer(operation, content)
         self._pool._put_conn(connection)
         if refusal is not None:
             self._refuse(operation, arguments, refusal, content)
         return answer
 
-    def _sent(self, request: bytes) -> Any:
-        """Return a connection of the pool's on which the call was sent, head and body in one piece."""
+    def _send(self, request: bytes) -> Any:
+        """Send the call, head and body in one piece, and return its connection, which is the pool's."""
         try:
             connection = self._pool._get_conn()  # which finds a kept one that the server has closed
         except Exception as error:
-            raise _as_botocore_tells(error, self._url) from None
+            raise _botocore_error(error, self._url) from None
         with self._closed_on_error(connection):
             limit_s = _limit_s.get()
             connect_s = self._connect_timeout if limit_s is None else min(self._connect_timeout, limit_s)
@@ -190,7 +190,7 @@ class LeanClient:
             self._pool._put_conn(None)
             if not isinstance(error, Exception) or isinstance(error, botocore.parsers.ResponseParserError):
                 raise
-            raise _as_botocore_tells(error, self._url) from None
+            raise _botocore_error(error, self._url) from None
 
     def _refuse(
         self, operation: str, arguments: dict[str, Any], response: http.client.HTTPResponse, content: bytes
@@ -198,14 +198,14 @@ class LeanClient:
         """Raise boto3's error for this answer, by letting it believe that it has asked."""
 
         def answer(*, model: Any, **event: Any) -> tuple[Any, Any]:
-            told = {
+            response_dict = {
                 "status_code": response.status,
                 "headers": HeadersDict(response.headers.items()),
                 "body": content,
                 "context": {},
             }
             parser = botocore.parsers.create_parser("json")
-            return SimpleNamespace(status_code=response.status), parser.parse(told, model.output_shape)
+            return SimpleNamespace(status_code=response.status), parser.parse(response_dict, model.output_shape)
 
         try:
             with answered_by(answer):
@@ -244,7 +244,7 @@ def _blob(value: Any) -> str:
 _encode = json.JSONEncoder(default=_blob).encode
 
 
-_TOLD_AS: tuple[tuple[tuple[type[Exception], ...], Callable[..., Any]], ...] = (
+_BOTOCORE_ERRORS: tuple[tuple[tuple[type[Exception], ...], Callable[..., Exception]], ...] = (
     ((ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError), botocore.exceptions.SSLError),
     ((urllib3.exceptions.NewConnectionError, socket.gaierror), botocore.exceptions.EndpointConnectionError),
     ((urllib3.exceptions.ConnectTimeoutError,), botocore.exceptions.ConnectTimeoutError),
@@ -255,6 +255,6 @@ _TOLD_AS: tuple[tuple[tuple[type[Exception], ...], Callable[..., Any]], ...] = (
 """Errors of a connection and botocore's errors for them, the first that fits. The last holds those of a check."""
 
 
-def _as_botocore_tells(error: Exception, url: str) -> Exception:
-    told: Exception = next(make for kinds, make in _TOLD_AS if isinstance(error, kinds))(endpoint_url=url, error=error)
-    return told
+def _botocore_error(error: Exception, url: str) -> Exception:
+    make = next(make for kinds, make in _BOTOCORE_ERRORS if isinstance(error, kinds))
+    return make(endpoint_url=url, error=error)

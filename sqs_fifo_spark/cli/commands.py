@@ -27,12 +27,12 @@ Exit status:
 """
 
 
-class _Terminated(KeyboardInterrupt):
+class _Sigterm(KeyboardInterrupt):
     """SIGTERM came: the command ends as after Ctrl-C, but for its status."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
+    raise _Sigterm
 
 
 class Commands(click.Group):
@@ -53,7 +53,7 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"sqs_fifo_spark.{module}"), attribute)
         return command
 
-    def main(  # type: ignore[override]  # click tells apart who wants the status, and who exits: this one exits
+    def main(  # type: ignore[override]  # of click's two, one returns the status: this one exits
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run the command line, and exit with the status that the command has returned."""
@@ -73,7 +73,7 @@ class Commands(click.Group):
         except SqsFifoError as error:
             status = _fail(str(error), status_of(error))
         except click.Abort as error:
-            is_terminated = isinstance(error.__cause__, _Terminated)
+            is_terminated = isinstance(error.__cause__, _Sigterm)
             status = _fail("interrupted", Status.TERMINATED if is_terminated else Status.INTERRUPTED)
         except OSError as error:  # of the output, for all others are reported where they are met
             status = _fail(f"the output cannot be written: {error.strerror or error}.", Status.REFUSED)

@@ -14,7 +14,7 @@ from sqs_fifo_spark.cli.journal_checks import check_journal
 from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
 from sqs_fifo_spark.cli.python_checks import check_python
 from sqs_fifo_spark.cli.queue_checks import check_queue
-from sqs_fifo_spark.cli.waiting import begun
+from sqs_fifo_spark.cli.waiting import begin
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
@@ -63,7 +63,7 @@ def _findings(
 ) -> Iterator[Finding]:
     yield from check_python(start_spark=start_spark)
     queue_arn = Future[str | None]()
-    journal = begun(lambda: list(check_journal(location, journal_access(options), queue_arn.result, HOST_S)))
+    journal = begin(lambda: list(check_journal(location, journal_access(options), queue_arn.result, HOST_S)))
     queue_arn.set_result((yield from check_queue(options, roles, HOST_S)))
     yield from journal.result()
 

@@ -56,7 +56,7 @@ def _flag(field: str, option: Option, *, required: bool = False) -> Callable[[F]
     return click.option(flag_of(option), field, metavar="TEXT", required=required, help=text)
 
 
-def given(chosen: Mapping[str, str | None], table: OptionTable = SOURCE) -> dict[str, str]:
+def given_options(chosen: Mapping[str, str | None], table: OptionTable = SOURCE) -> dict[str, str]:
     """Return the options of the flags that were given, as a user of the format writes them."""
     return {table.by_field[field].name: value for field, value in chosen.items() if value is not None}
 
@@ -66,4 +66,4 @@ def parse_connection(
 ) -> SourceOptions:
     """Return the options of the flags in `chosen`, and `more`; raises as `parse_source_options` does."""
     place = _NOT_OPENED if journal_location is None else journal_location
-    return parse_source_options({"journalLocation": place, **given(chosen), **more})
+    return parse_source_options({"journalLocation": place, **given_options(chosen), **more})

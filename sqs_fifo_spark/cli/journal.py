@@ -134,7 +134,7 @@ def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str
     return found
 
 
-def _served(
+def _served_rows(
     journal: Journal, epoch: int, plans: dict[int, list[str]], track: Track
 ) -> Iterator[tuple[Origin, pa.RecordBatch]]:
     """Yield the served rows of each segment, in order. Raises EpochSettledError if the epoch is committed meanwhile."""
@@ -183,7 +183,7 @@ def cat(
     rows = []
     is_found = message_id is None
     with progress(is_shown=not as_json) as track:
-        for origin, batch in _served(journal, epoch, plans, track):
+        for origin, batch in _served_rows(journal, epoch, plans, track):
             for row in rows_as_json(batch, bodies=bodies):
                 if message_id not in (None, row["messageId"]):
                     continue
@@ -242,7 +242,7 @@ def export(
             "its offset log tells which. Give --plan."
         )
     with progress(is_shown=not as_json) as track:
-        rows = (batch for _, batch in _served(journal, epoch, plans, track))
+        rows = (batch for _, batch in _served_rows(journal, epoch, plans, track))
         count = write_file(to_file, chosen, rows, replace=force)
     if as_json:
         print_json({"epoch": epoch, "plan": next(iter(plans)), "messages": count, "file": str(to_file)})

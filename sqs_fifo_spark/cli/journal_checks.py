@@ -34,7 +34,7 @@ class _NotAskedError(JournalUnavailableError):
     """The store gave no answer before, so it was not asked again."""
 
 
-class _Asked:
+class _PatientStore:
     """A store that has `patience_s` for each answer, opening included, and is asked no more once one has not come."""
 
     def __init__(self, location: str, access: S3Access, patience_s: float) -> None:
@@ -73,21 +73,21 @@ def check_journal(
     if location is None:
         return
     try:
-        asked = _Asked(location, access, patience_s)
-        made = asked.answer(lambda: _missing_folders(asked.store))  # a file server's mount may hang
+        store = _PatientStore(location, access, patience_s)
+        made = store.answer(lambda: _missing_folders(store.store))  # a file server's mount may hang
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return
     left = dict.fromkeys(_STEPS)
-    for finding in _check_store(asked):
+    for finding in _check_store(store):
         left.pop(finding.check)
         yield finding
     for step in left:
         yield not_checked(step, "a step before it failed")
     for folder in made:
         with suppress(OSError, JournalUnavailableError):  # somebody has put something there since
-            asked.answer(folder.rmdir)
-    yield _owner(asked, queue_arn())
+            store.answer(folder.rmdir)
+    yield _owner(store, queue_arn())
 
 
 def _missing_folders(store: Store) -> list[Path]:

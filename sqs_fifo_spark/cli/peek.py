@@ -13,7 +13,7 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.cli.export import CONTENT, rows_as_json
 from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
-from sqs_fifo_spark.cli.waiting import NoAnswerError, begun, is_over
+from sqs_fifo_spark.cli.waiting import NoAnswerError, begin, is_over
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import QueueRequestError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.source.batches import Outcome
@@ -94,7 +94,7 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
 
 def _receive(queue: Queue, most: int, interruptions: Sequence[int]) -> list[Message]:
     """Receive up to `most` messages. Raises NoAnswerError, and leaves the call behind, if it is interrupted."""
-    call = begun(lambda: queue.receive(most))
+    call = begin(lambda: queue.receive(most))
     while not is_over(call, ANSWER_S):
         if interruptions:
             raise NoAnswerError

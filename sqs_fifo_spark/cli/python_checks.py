@@ -75,11 +75,11 @@ def _java() -> Finding:
 def _interpreters() -> Iterator[Finding]:
     worker = os.environ.get("PYSPARK_PYTHON")
     looker = os.environ.get("PYSPARK_DRIVER_PYTHON") or worker
-    yield _lookup(looker or "python3", _named("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
-    yield _workers(worker or "python3", _named("PYSPARK_PYTHON"))
+    yield _lookup(looker or "python3", _setting_name("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
+    yield _workers(worker or "python3", _setting_name("PYSPARK_PYTHON"))
 
 
-def _named(*names: str) -> str:
+def _setting_name(*names: str) -> str:
     """Return the name of the setting that chooses an interpreter."""
     return next((name for name in names if os.environ.get(name)), f"the PATH, as {' or '.join(names)} is not set")
 

@@ -135,10 +135,10 @@ class CheckedQueue(QueueCalls):
         Raises AccessDeniedError if not, and the other errors of `aws.calls` but QueueRequestError.
         """
         try:
-            told = self._retrying(operation, CALL_BUDGET_S, **arguments)
+            response = self._retrying(operation, CALL_BUDGET_S, **arguments)
         except QueueRequestError as error:
             return isinstance(error, LostHoldError)
-        for failed in told.get("Failed") or ():
+        for failed in response.get("Failed") or ():
             error_found = error_from_aws(operation, self._url, str(failed.get("Code")), str(failed.get("Message")))
             if isinstance(error_found, AccessDeniedError):
                 raise error_found
@@ -284,8 +284,8 @@ def _redrive(attributes: Mapping[str, str], options: SourceOptions, queue: Check
         yield ok("redrive policy", "none: a message is delivered until it is deleted or expires")
         return
     try:
-        told = json.loads(policy)
-        most, arn = int(told["maxReceiveCount"]), str(told["deadLetterTargetArn"])
+        document = json.loads(policy)
+        most, arn = int(document["maxReceiveCount"]), str(document["deadLetterTargetArn"])
     except (ValueError, KeyError, TypeError):
         yield failure("redrive policy", "it cannot be read", "Set RedrivePolicy anew")
         return

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.cli.export import json_lines
-from sqs_fifo_spark.cli.flags import given, journal_flags, parse_connection
+from sqs_fifo_spark.cli.flags import given_options, journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, time_text
 from sqs_fifo_spark.cli.queue_checks import require_sending
 from sqs_fifo_spark.cli.view import open_journal
@@ -27,7 +27,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.sink import marks
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
@@ -86,21 +86,21 @@ def skip(
         )
         after = _owner_to_follow(journal, force=force)
         with aside as put_aside:
-            taken = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
+            takeover = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
             is_moved = repair.skip(
-                taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside, is_on_host=to_file is not None
+                takeover, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside, is_on_host=to_file is not None
             )
-    told = journal.skip_of(message_id) or {}
+    mark = journal.skip_of(message_id) or {}
     if as_json:
-        print_json({**told, "wasMovedBefore": not is_moved})
+        print_json({**mark, "wasMovedBefore": not is_moved})
     elif is_moved:
         print_line(
-            f"message {message_id} of epoch {epoch} is in '{told.get('to')}'. The query goes on without it when it is "
+            f"message {message_id} of epoch {epoch} is in '{mark.get('to')}'. The query goes on without it when it is "
             "started."
         )
     else:
         print_line(
-            f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')} on {told.get('host')}; "
+            f"message {message_id} was moved to '{mark.get('to')}' before, at {mark.get('at')} on {mark.get('host')}; "
             "nothing was changed."
         )
     return Status.OK
@@ -197,7 +197,7 @@ def _require_own_user(store: Store) -> None:
 @contextmanager
 def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
     """Open the file, for this process alone, and yield a function that adds a row to it, unless it is there already."""
-    with _written(file), _opened(file) as out:
+    with _write_errors(file), _open_to_add(file) as out:
         fcntl.flock(out, fcntl.LOCK_EX)
         there = out.read()
         os.fsync(out.fileno())  # whoever wrote it may have been killed before that
@@ -214,14 +214,14 @@ def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
 
 
 @contextmanager
-def _written(file: Path) -> Iterator[None]:
+def _write_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise click.ClickException(f"cannot write '{file}': {error.strerror or error}.") from None
 
 
-def _opened(file: Path) -> IO[bytes]:
+def _open_to_add(file: Path) -> IO[bytes]:
     """Return the file, opened to be read and added to; it outlives a crash even if it is made now."""
     if file.exists() and not file.is_file():
         raise click.UsageError(f"'{file}' is not a regular file.")
@@ -245,7 +245,7 @@ def _id_in(line: bytes) -> str | None:
 def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], row: pa.RecordBatch) -> PutAside:
     """Return a function that sends a row to the queue. Raises now for faults that show before `row` is sent there."""
     chosen = {name: value for name, value in connection.items() if not name.startswith("journal_")}
-    options = parse_sink_options(given({**chosen, "queue_url": url}, SINK))
+    options = parse_sink_options(given_options({**chosen, "queue_url": url}, SINK))
     queue = SinkQueue(options, SYSTEM_CLOCK)
     facts = queue.describe()
     if facts.arn == journal.queue_arn:
@@ -257,13 +257,13 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], 
     form = RowForm(None, True, facts.max_message_bytes)
 
     @contextmanager
-    def refusal_told() -> Iterator[None]:
+    def row_errors() -> Iterator[None]:
         try:
             yield
         except RefusedRowError as error:
             raise RowError(f"'{url}' does not take the message: {error.reason}. Use --to-file.") from None
 
-    def message_of(row: pa.RecordBatch) -> Outgoing:
+    def message_of(row: pa.RecordBatch) -> OutgoingRow:
         # Its own deduplication id may be another message's too, in a queue that several are moved to.
         sources = ("messageId" if name == "messageDeduplicationId" else name for name in row.schema.names)
         row = pa.RecordBatch.from_arrays([row.column(name) for name in sources], schema=row.schema)
@@ -272,9 +272,9 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], 
 
     def send(row: pa.RecordBatch) -> None:
         deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
-        with refusal_told():
+        with row_errors():
             queue.send([message_of(row)], lambda found, pending: None, stopped=threading.Event(), deadline=deadline)
 
-    with refusal_told():
+    with row_errors():
         message_of(row)
     return send

@@ -11,14 +11,14 @@ from typing import IO, Any
 import click
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
-from sqs_fifo_spark.cli.flags import connection_flags, given
+from sqs_fifo_spark.cli.flags import connection_flags, given_options
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, status_of
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SINK, parse_sink_options
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.queue import SinkQueue
 
 _TEXTS = tuple(name for name in COLUMNS if name != "messageAttributes")
@@ -60,34 +60,34 @@ def send(
         raise click.UsageError("--dedup-id is for the one message of --body; lines have messageDeduplicationId.")
     if body is not None and not group:
         raise click.UsageError("--group is missing: the message of --body needs a message group, such as auction-1.")
-    options = parse_sink_options(given({**connection, "message_group_id": group}, SINK))
+    options = parse_sink_options(given_options({**connection, "message_group_id": group}, SINK))
     lines = [{"body": body, "messageDeduplicationId": dedup_id}] if file is None else _read(file)
     if not lines:
         raise click.UsageError("there is no line, so nothing to send.")
     queue = SinkQueue(options, SYSTEM_CLOCK)
-    done: list[Confirmed] = []
+    done: list[ConfirmedRow] = []
 
-    def confirmed(found: list[Confirmed], pending: list[Outgoing]) -> None:
+    def note_confirmed(found: list[ConfirmedRow], pending: list[OutgoingRow]) -> None:
         done.extend(found)
         for each in found:
             (_print_json if as_json else _print)(each)
 
     try:
-        for call in _calls(_checked(lines, queue, options.message_group_id)):
+        for call in _calls(_messages(lines, queue, options.message_group_id)):
             deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
-            queue.send(call, confirmed, stopped=threading.Event(), deadline=deadline)
+            queue.send(call, note_confirmed, stopped=threading.Event(), deadline=deadline)
         added = len({each.message_id for each in done})
         if not as_json:
             print_line(f"{added} of {len(lines)} messages sent")
     except RefusedRowError as error:
         which = "the message" if file is None else f"line {error.row}"
-        print_error(f"{which} cannot be sent: {error.reason}. {_confirmed(done, lines)}")
+        print_error(f"{which} cannot be sent: {error.reason}. {_confirmed_text(done, lines)}")
         return Status.PROBLEM
     except SqsFifoError as error:
-        print_error(f"{error} {_confirmed(done, lines)}")
+        print_error(f"{error} {_confirmed_text(done, lines)}")
         return status_of(error)
     except (OSError, KeyboardInterrupt, SystemExit):  # rich raises SystemExit at a closed pipe
-        click.echo(_confirmed(done, lines), err=True)
+        click.echo(_confirmed_text(done, lines), err=True)
         raise
     if added < len(done):
         print_error(
@@ -97,7 +97,7 @@ def send(
     return Status.OK if added == len(done) else Status.PROBLEM
 
 
-def _confirmed(done: Sequence[Confirmed], lines: Sequence[Any]) -> str:
+def _confirmed_text(done: Sequence[ConfirmedRow], lines: Sequence[Any]) -> str:
     return f"{len(done)} of {len(lines)} messages were confirmed before."
 
 
@@ -120,12 +120,12 @@ def _read(file: IO[bytes]) -> list[dict[str, Any]]:
     return lines
 
 
-def _attributes(number: int, told: Any) -> list[tuple[str, Any]]:
+def _attributes(number: int, attributes: Any) -> list[tuple[str, Any]]:
     """Return attributes as rows have them; each is a string, or an object such as the source's columns have."""
-    told = {} if told is None else told
-    if not isinstance(told, dict) or not all(isinstance(value, (str, dict)) for value in told.values()):
+    attributes = {} if attributes is None else attributes
+    if not isinstance(attributes, dict) or not all(isinstance(value, (str, dict)) for value in attributes.values()):
         raise click.UsageError(f"line {number}: messageAttributes must be an object of strings or objects.")
-    return [(name, _value(number, name, value)) for name, value in told.items()]
+    return [(name, _value(number, name, value)) for name, value in attributes.items()]
 
 
 def _value(number: int, name: str, value: str | dict[str, Any]) -> Any:
@@ -141,7 +141,7 @@ def _value(number: int, name: str, value: str | dict[str, Any]) -> Any:
         raise click.UsageError(f"line {number}: the binaryValue of {name!r} must be base64.") from None
 
 
-def _checked(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | None) -> list[Outgoing]:
+def _messages(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | None) -> list[OutgoingRow]:
     """Return the messages as they are sent. Raises RefusedRowError for the first that SQS would not take."""
     for number, line in enumerate(lines, start=1):
         if not all(isinstance(line.get(name), (str, type(None))) for name in _TEXTS):
@@ -158,9 +158,9 @@ def _checked(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | 
     return outgoing(columns, form, first_row=1)
 
 
-def _calls(rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
+def _calls(rows: Sequence[OutgoingRow]) -> list[list[OutgoingRow]]:
     """Return the rows in calls that hold at most one of each group, and up to ten in all; each group's in order."""
-    calls: list[list[Outgoing]] = []
+    calls: list[list[OutgoingRow]] = []
     groups: set[str] = set()
     for row in rows:
         if not calls or row.group in groups or len(calls[-1]) == MAX_ENTRIES:
@@ -171,11 +171,11 @@ def _calls(rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
     return calls
 
 
-def _print(each: Confirmed) -> None:
+def _print(each: ConfirmedRow) -> None:
     print_line(f"{each.message_id}  {each.row.group}  {each.sequence_number or ''}")
 
 
-def _print_json(each: Confirmed) -> None:
+def _print_json(each: ConfirmedRow) -> None:
     print_json(
         {
             "line": each.row.row,

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls
-from sqs_fifo_spark.cli.flags import NOT_CALLED, given
+from sqs_fifo_spark.cli.flags import NOT_CALLED, given_options
 from sqs_fifo_spark.cli.output import Track, time_text
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
@@ -31,7 +31,9 @@ def open_journal(journal_location: str, chosen: Mapping[str, str | None], queue:
     Raises OptionError; JournalUnavailableError if there is none; JournalMismatchError if it is of another format, or of
     another queue than `queue`; and the errors of `aws.calls`.
     """
-    options = parse_source_options({"queueUrl": NOT_CALLED, "journalLocation": journal_location, **given(chosen)})
+    options = parse_source_options(
+        {"queueUrl": NOT_CALLED, "journalLocation": journal_location, **given_options(chosen)}
+    )
     queue_arn = queue.describe().arn if queue else None
     store = open_store(options.journal_location, journal_access(options))
     journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
@@ -51,8 +53,8 @@ def look_at(journal: Journal, track: Track) -> dict[str, Any]:
     """
     ledger = journal.ledger()
     objects = journal.objects().items()
-    opened = [(epoch, name) for epoch, names in objects if epoch > ledger.epoch for name in names]
-    places = sorted((epoch, journal.plan_of(name) or 0, name) for epoch, name in opened)
+    open_objects = [(epoch, name) for epoch, names in objects if epoch > ledger.epoch for name in names]
+    places = sorted((epoch, journal.plan_of(name) or 0, name) for epoch, name in open_objects)
     plans: list[dict[str, Any]] = []
     damage: list[str] = []
     for (epoch, plan), of_plan in groupby(track(places, "open epochs"), itemgetter(0, 1)):

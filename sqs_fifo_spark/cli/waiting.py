@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from sqs_fifo_spark.aws.calls import TOLD_AFTER_S
+from sqs_fifo_spark.aws.calls import NOTICE_AFTER_S
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class NoAnswerError(Exception):
     """A call was not over in time. It may have its effect all the same."""
 
 
-def begun(call: Callable[[], T]) -> Future[T]:
+def begin(call: Callable[[], T]) -> Future[T]:
     """Begin `call` in a thread of its own, and return its future. If it is not over when the process ends, so be it."""
     future: Future[T] = Future()
 
@@ -43,9 +43,9 @@ def answer(call: Callable[[], T], whose: str, budget_s: float) -> T:
 
     Raises NoAnswerError, and the errors of `call`.
     """
-    future = begun(call)
-    if not is_over(future, min(TOLD_AFTER_S, budget_s)):
-        left_s = budget_s - TOLD_AFTER_S
+    future = begin(call)
+    if not is_over(future, min(NOTICE_AFTER_S, budget_s)):
+        left_s = budget_s - NOTICE_AFTER_S
         if left_s > 0:
             click.echo(f"waiting for an answer of {whose}, for up to {left_s:.0f} s more ...", err=True)
         if not is_over(future, max(0.0, left_s)):

@@ -89,8 +89,8 @@ class JournalIdentity:
     @classmethod
     def create(cls: type[_Self], store: Store, queue_arn: str, first_claim: int = 1) -> _Self:
         """Return the journal in `store`, made now if there is none. Runs on the driver."""
-        told = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn, "firstClaim": first_claim}
-        store.put_if_absent(_IDENTITY, to_json(told))
+        document = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn, "firstClaim": first_claim}
+        store.put_if_absent(_IDENTITY, to_json(document))
         journal = cls.find(store, queue_arn)
         if journal is None:
             raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")

@@ -15,7 +15,7 @@ _SENDER_ID = "AIDALOCALQUEUESENDER0"
 Response = dict[str, Any]
 
 
-def sent(queue: FifoQueue, message: Sent) -> Response:
+def send_response(queue: FifoQueue, message: Sent) -> Response:
     """The response of a send. A standard queue's has no sequence number."""
     response: Response = {"MessageId": message.message_id, "MD5OfMessageBody": message.body_md5}
     if message.attributes_md5 is not None:
@@ -27,7 +27,9 @@ def sent(queue: FifoQueue, message: Sent) -> Response:
     return response
 
 
-def received(queue: FifoQueue, message: Message, system_names: frozenset[str], attribute_names: list[str]) -> Response:
+def received_message(
+    queue: FifoQueue, message: Message, system_names: frozenset[str], attribute_names: list[str]
+) -> Response:
     """One message of a receive's response, with the system and message attributes that were asked for."""
     shown: Response = {
         "MessageId": message.message_id,

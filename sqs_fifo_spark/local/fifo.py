@@ -35,7 +35,7 @@ _LARGEST_GAP = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Remembered:
+class _KnownMessage:
     message_id: str
     sequence: int
 
@@ -78,7 +78,7 @@ class FifoQueue:
         self.last_sequence = _FIRST_SEQUENCE + (self._tag >> 16)
         self._store = MessageStore(scan_limit)
         # Under the id alone, or with its group, by the scope in force when it was sent.
-        self._remembered = Recent[str | tuple[str, str], _Remembered]()
+        self._remembered = Recent[str | tuple[str, str], _KnownMessage]()
         self._attempts = Recent[str, Attempt]()
         # The sequence numbers of the last messages that went to another queue, oldest first.
         self._moved: OrderedDict[int, None] = OrderedDict()
@@ -114,13 +114,13 @@ class FifoQueue:
                 attributes_md5=sent.attributes_md5,
                 trace_header=sent.trace_header,
             )
-            first = _Remembered(message.message_id, message.sequence)
+            first = _KnownMessage(message.message_id, message.sequence)
             if sent.group_id is not None and sent.deduplication_id is not None:
                 per_group = self.settings.deduplicates_per_group
                 key = (sent.group_id, sent.deduplication_id) if per_group else sent.deduplication_id
                 self._remembered.remember(key, first, now + DEDUPLICATION_S)
             self._enqueue(message, sent.delay_s, now)
-            self._tell("sent", message, now)
+            self._notify_of("sent", message, now)
         elif self.notify is not None:
             self.notify(Event("duplicate", now, self.name, first.message_id, sent.group_id, first.sequence, 0))
         return Sent(first.message_id, first.sequence, sent.body_md5, sent.attributes_md5, sent.system_attributes_md5)
@@ -144,11 +144,11 @@ class FifoQueue:
             delivered = self._delivered_by(attempt_id)
             if delivered is not None:
                 return self._replay(delivered, timeout_s, now)
-        taken = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
-        if taken and attempt_id is not None:
-            attempt = [(message.sequence, message.receives_here) for message in taken]
+        messages = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
+        if messages and attempt_id is not None:
+            attempt = [(message.sequence, message.receives_here) for message in messages]
             self._attempts.remember(attempt_id, attempt, now + ATTEMPT_S)
-        return taken
+        return messages
 
     def delete(self, handle: str, now: float, *, expired: Callable[[str], errors.SqsError]) -> None:
         """Delete the message that `handle` was given out for; one that is gone already is a success.
@@ -167,7 +167,7 @@ class FifoQueue:
         if self.settings.is_fifo and self._in_flight(receipt.sequence, receipt.receive) is None:
             raise expired(handle)
         self._store.remove(message)
-        self._tell("deleted", message, now)
+        self._notify_of("deleted", message, now)
 
     def change_visibility(self, handle: str, timeout_s: int, now: float) -> None:
         """Hide the message for `timeout_s` from now; 0 shows it at once.
@@ -195,25 +195,25 @@ class FifoQueue:
             self._store.show(message)
         else:
             self._store.hide(message, until, in_flight=True)
-        self._tell("visibility_changed", message, now, until)
+        self._notify_of("visibility_changed", message, now, until)
 
     def purge(self, now: float) -> None:
         """Drop all messages, those in flight too, and forget all deduplication ids."""
         self.advance(now)
         while (message := self._store.first) is not None:
             self._store.remove(message)
-            self._tell("purged", message, now)
+            self._notify_of("purged", message, now)
         self._remembered.clear()
         self.purged_at = now
 
     def advance(self, now: float) -> None:
         """Let the changes of time alone happen: timeouts lapse, messages expire, ids are forgotten."""
         for message in self._store.pop_due(now):
-            self._tell("lapsed", message, now)
+            self._notify_of("lapsed", message, now)
         oldest_kept = now - self.settings.retention_s
         while (first := self._store.first) is not None and first.sent_at <= oldest_kept:
             self._store.remove(first)
-            self._tell("expired", first, now)
+            self._notify_of("expired", first, now)
         self._remembered.forget(now)
         self._attempts.forget(now)
 
@@ -273,9 +273,9 @@ class FifoQueue:
             deduplication_id=message.deduplication_id,
             sent_at=now,
         )
-        self._tell("redriven", message, now)
+        self._notify_of("redriven", message, now)
         target._enqueue(moved, 0, now)
-        target._tell("sent", moved, now)
+        target._notify_of("sent", moved, now)
 
     def _give_up(self, message: Message) -> None:
         self._store.remove(message)
@@ -283,7 +283,7 @@ class FifoQueue:
         if len(self._moved) > _MOVED_KEPT:
             self._moved.popitem(last=False)
 
-    def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _Remembered | None:
+    def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _KnownMessage | None:
         if group_id is None or deduplication_id is None:
             return None
         # Both, as the scope may have changed since.
@@ -291,17 +291,17 @@ class FifoQueue:
         return in_group or self._remembered.get(deduplication_id)
 
     def _take(self, limit: int, timeout_s: int, now: float) -> list[Message]:
-        taken: list[Message] = []
-        while len(taken) < limit and (head := self._next_free()) is not None:
+        messages: list[Message] = []
+        while len(messages) < limit and (head := self._next_free()) is not None:
             message: Message | None = head
-            while message is not None and len(taken) < limit:
+            while message is not None and len(messages) < limit:
                 # Asked before this one is moved or hidden, while the group still links them.
                 follower = self._store.next_in_group(message)
                 if not self._moved_to_dead_letter_queue(message, now):
                     self._hand_out(message, timeout_s, now)
-                    taken.append(message)
+                    messages.append(message)
                 message = follower
-        return taken
+        return messages
 
     def _next_free(self) -> Message | None:
         if not self._any_order:
@@ -316,7 +316,7 @@ class FifoQueue:
         if message.first_received_at is None:
             message.first_received_at = now
         self._store.hide(message, now + timeout_s, in_flight=True)
-        self._tell("received", message, now, now + timeout_s)
+        self._notify_of("received", message, now, now + timeout_s)
 
     def _delivered_by(self, attempt_id: str) -> list[Message] | None:
         """The messages that an earlier receive handed out if all are still in flight from it, else None."""
@@ -337,7 +337,7 @@ class FifoQueue:
             latest = message.received_at + validation.MAX_VISIBILITY_TIMEOUT_S
             until = min(now + timeout_s, latest)
             self._store.hide(message, until, in_flight=True)
-            self._tell("replayed", message, now, until)
+            self._notify_of("replayed", message, now, until)
         return messages
 
     def _moved_to_dead_letter_queue(self, message: Message, now: float) -> bool:
@@ -350,7 +350,7 @@ class FifoQueue:
             return False
         self._give_up(message)
         target.accept_dead_letter(message, self.arn, now)
-        self._tell("moved_to_dlq", message, now)
+        self._notify_of("moved_to_dlq", message, now)
         return True
 
     def _enqueue(self, message: Message, delay_s: int, now: float) -> None:
@@ -379,7 +379,7 @@ class FifoQueue:
         bits = f"{self._rng.getrandbits(128):032x}"
         return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
-    def _tell(self, kind: Kind, message: Message, now: float, visible_at: float | None = None) -> None:
+    def _notify_of(self, kind: Kind, message: Message, now: float, visible_at: float | None = None) -> None:
         if self.notify is not None:
             self.notify(
                 Event(

@@ -344,7 +344,7 @@ class FifoModel:
         messages = queue.receive(int((limit or 1) * receive_share), timeout_s, attempt_id, self._clock.now())
         if not messages:
             return {}
-        return {"Messages": [answers.received(queue, m, system_names, attribute_names) for m in messages]}
+        return {"Messages": [answers.received_message(queue, m, system_names, attribute_names) for m in messages]}
 
     def _delete_message(self, request: Request) -> Response:
         queue = self._queue_of(request)
@@ -366,7 +366,7 @@ class FifoModel:
         return {}
 
     def _send_entry(self, queue: FifoQueue, entry: Request) -> Response:
-        return answers.sent(queue, queue.send(dict(entry), self._clock.now()))
+        return answers.send_response(queue, queue.send(dict(entry), self._clock.now()))
 
     def _batch(self, action: str, request: Request, failing_entries: frozenset[int]) -> Response:
         queue = self._queue_of(request)

@@ -163,25 +163,25 @@ def _redrive_policy(text: str) -> RedrivePolicy | None:
     if text == "":
         return None
 
-    def refused(reason: str) -> errors.SqsError:
+    def invalid(reason: str) -> errors.SqsError:
         return errors.invalid_value(text, "RedrivePolicy", reason)
 
     try:
         policy = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise refused("Redrive policy is not a valid JSON map.") from error
+        raise invalid("Redrive policy is not a valid JSON map.") from error
     if not isinstance(policy, dict):
-        raise refused("Redrive policy is not a valid JSON map.")
+        raise invalid("Redrive policy is not a valid JSON map.")
     for name in ("deadLetterTargetArn", "maxReceiveCount"):
         if name not in policy:
-            raise refused(f"Redrive policy does not contain mandatory attribute: {name}.")
+            raise invalid(f"Redrive policy does not contain mandatory attribute: {name}.")
     unknown = sorted(set(policy) - {"deadLetterTargetArn", "maxReceiveCount"})
     if unknown:
-        raise refused(f"Redrive policy has unknown attributes: {', '.join(unknown)}.")
+        raise invalid(f"Redrive policy has unknown attributes: {', '.join(unknown)}.")
     arn, count = policy["deadLetterTargetArn"], str(policy["maxReceiveCount"])
     if not isinstance(arn, str) or not arn.startswith("arn:aws:sqs:"):
-        raise refused("Invalid value for deadLetterTargetArn.")
+        raise invalid("Invalid value for deadLetterTargetArn.")
     is_number = count.isascii() and count.isdigit() and len(count) <= _LONGEST_NUMBER
     if not (is_number and 1 <= int(count) <= 1_000):
-        raise refused("Invalid value for maxReceiveCount: must be an integer between 1 and 1000.")
+        raise invalid("Invalid value for maxReceiveCount: must be an integer between 1 and 1000.")
     return RedrivePolicy(arn, int(count))

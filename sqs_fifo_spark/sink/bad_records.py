@@ -22,7 +22,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError, RowError
 from sqs_fifo_spark.sink.digests import WIDTH, Digests
 from sqs_fifo_spark.sink.keepers import Keeper, Origin
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing
+from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ class BadRecords:
         # `_lock` guards all fields below; nothing is made durable while it is held.
         self._lock = threading.Lock()
         self._refused: set[int] = set()  # by their numbers
-        self._has_told = False
+        self._has_logged = False
         self._holds: dict[str, int] = {}  # groups that do not go on, and the row that was refused
 
     @property
     def count(self) -> int:
         return len(self._refused)
 
-    def numbered(self, row: Outgoing) -> Outgoing:
+    def with_copy(self, row: OutgoingRow) -> OutgoingRow:
         """Return the row, which comes next in its task, with its `copy`. Equal rows cost no more memory than others."""
         message = row.digest or _content(row)
         there, free = 0, 1
@@ -59,21 +59,21 @@ class BadRecords:
         self._copies.add(_copy(message, free))
         return row if free == row.copy else replace(row, copy=free)
 
-    def refused(self, rows: Sequence[Outgoing]) -> list[Outgoing]:
+    def refused_rows(self, rows: Sequence[OutgoingRow]) -> list[OutgoingRow]:
         """Return those of the rows that are refused: by themselves, with their group, or by an earlier attempt."""
         found = [(row, row.refusal or self._because_of_group(row) or self._as_before(row)) for row in rows]
         return [replace(row, refusal=reason) for row, reason in found if reason]
 
-    def _because_of_group(self, row: Outgoing) -> str:
+    def _because_of_group(self, row: OutgoingRow) -> str:
         with self._lock:
             behind = self._holds.get(row.group)
         return "" if behind is None else f"it stands behind row {behind:,} of its message group, which is refused"
 
-    def _as_before(self, row: Outgoing) -> str:
+    def _as_before(self, row: OutgoingRow) -> str:
         is_known = not self._keeper.is_empty and self._keeper.has(self._content(row), row.copy)
         return "an earlier attempt has refused it" if is_known else ""
 
-    def keep(self, row: Outgoing, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, stopped: threading.Event) -> bool:
         """Take one step to make a refused row durable, and return whether it is: then its group may go on.
 
         With badRecordsGroup=hold later rows of the group are refused. Raises RowError for one more than `most` rows,
@@ -99,7 +99,7 @@ class BadRecords:
         if not is_kept:
             return False
         with self._lock:
-            is_first, self._has_told = not self._has_told, True
+            is_first, self._has_logged = not self._has_logged, True
         if is_first:
             _log.warning(
                 "row %d of partition %d is refused, and kept in %s: %s. How many there are is logged when the "
@@ -114,11 +114,11 @@ class BadRecords:
                 self._holds.setdefault(row.group, row.row)
         return True
 
-    def _content(self, row: Outgoing) -> str:
+    def _content(self, row: OutgoingRow) -> str:
         return hashlib.sha256(self._origin.queue.encode() + _content(row)).hexdigest()
 
-    def _line(self, row: Outgoing) -> bytes:
-        told = {
+    def _line(self, row: OutgoingRow) -> bytes:
+        line = {
             "reason": row.refusal,
             "time": datetime.fromtimestamp(self._clock.now(), timezone.utc).isoformat(timespec="milliseconds"),
             "queue": self._origin.queue,
@@ -130,10 +130,10 @@ class BadRecords:
             "copy": row.copy,
             "row": _as_json(row.columns),
         }
-        return json.dumps(told).encode() + b"\n"
+        return json.dumps(line).encode() + b"\n"
 
 
-def _content(row: Outgoing) -> bytes:
+def _content(row: OutgoingRow) -> bytes:
     return hashlib.sha256(json.dumps(_as_json(row.columns), sort_keys=True).encode()).digest()
 
 
@@ -146,13 +146,13 @@ def _copy(message: bytes, number: int) -> bytes:
 
 def _as_json(columns: Sequence[Any]) -> dict[str, Any]:
     """Return a row's columns; bytes stand in base64 under a name of their own, such as bodyBase64."""
-    told: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for name, value in zip(COLUMNS, columns, strict=True):
         if name == "messageAttributes":
-            told[name] = None if value is None else [_attribute(*each) for each in value]
+            row[name] = None if value is None else [_attribute(*each) for each in value]
         else:
-            told |= _texts({name: value})
-    return told
+            row |= _texts({name: value})
+    return row
 
 
 def _attribute(name: Any, value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.sink.deadlines import Deadlines, Pending
+from sqs_fifo_spark.sink.deadlines import Deadlines, RowsUnderWay
 from sqs_fifo_spark.sink.queue import StoppedError
 
 THREADS = 8
@@ -110,14 +110,14 @@ class Crew:
             self.stopped.set()
             self.changed.notify_all()
 
-    def begin(self, pending: Pending) -> Pending:
+    def begin(self, pending: RowsUnderWay) -> RowsUnderWay:
         """Have the owner wait no longer than this may take, and return it."""
         with self.changed:
             self.deadlines.add(pending)
             self.changed.notify_all()
         return pending
 
-    def end(self, pending: Pending) -> None:
+    def end(self, pending: RowsUnderWay) -> None:
         with self.changed:
             self.deadlines.discard(pending)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 
 RECORDS = "the record of what was sent is held up: the journal does not have it {:g} s after the look before."
@@ -20,7 +20,7 @@ KEEPS = "a refused row is held up: it is not kept {:g} s after that began."
 
 
 @dataclass(eq=False)
-class Pending:
+class RowsUnderWay:
     """A thread's rows while it sends and records them, for good if that fails; or a refused one while it keeps it."""
 
     limit: float
@@ -30,7 +30,7 @@ class Pending:
     puts: str = ""
     """The text for a put of its own that is held up. Only its own thread writes this."""
 
-    def note_recorded(self, rows: Iterable[Outgoing]) -> None:
+    def note_recorded(self, rows: Iterable[OutgoingRow]) -> None:
         for row in rows:
             del self.unrecorded[id(row)]
 
@@ -39,12 +39,12 @@ class Deadlines:
     """All that a task has under way."""
 
     def __init__(self) -> None:
-        self._pending: set[Pending] = set()
+        self._pending: set[RowsUnderWay] = set()
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: RowsUnderWay) -> None:
         self._pending.add(pending)
 
-    def discard(self, pending: Pending) -> None:
+    def discard(self, pending: RowsUnderWay) -> None:
         self._pending.discard(pending)
 
     def clear(self) -> None:

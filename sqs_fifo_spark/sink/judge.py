@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 
-TOLD_IDS = 10_000
+KEPT_IDS = 10_000
 """Ids of the last messages that are kept (up to twice as many), to see which rows SQS took for equal ones."""
 
 
@@ -47,10 +47,10 @@ class Judge:
 
     def __init__(self) -> None:
         # Ids of messages, by which rows are known as equal; True if one was counted before its message had come.
-        self._told: dict[str, bool] = {}
-        self._told_before: dict[str, bool] = {}
+        self._newer_ids: dict[str, bool] = {}
+        self._older_ids: dict[str, bool] = {}
 
-    def is_equal(self, each: Confirmed, numbers: Numbers) -> tuple[bool, set[int]]:
+    def is_equal(self, each: ConfirmedRow, numbers: Numbers) -> tuple[bool, set[int]]:
         """Return whether SQS took the row for equal to another; and the rows that show now as overtaking one.
 
         Those may be rows that were confirmed before. None is returned twice.
@@ -71,13 +71,13 @@ class Judge:
         numbers.overtaking |= found
         return is_equal, found
 
-    def _is_equal(self, each: Confirmed, *, is_late: bool) -> bool:
+    def _is_equal(self, each: ConfirmedRow, *, is_late: bool) -> bool:
         """Return whether SQS gave another row's id, or no higher number: a try without an answer gave no id."""
         if each.message_id is None:
             return is_late
-        ahead = self._told.get(each.message_id, self._told_before.get(each.message_id))
+        ahead = self._newer_ids.get(each.message_id, self._older_ids.get(each.message_id))
         # Of an equal row and the message itself, the row may be confirmed first: then the message does not count.
-        self._told[each.message_id] = is_late and ahead is not False
-        if len(self._told) >= TOLD_IDS:
-            self._told_before, self._told = self._told, {}
+        self._newer_ids[each.message_id] = is_late and ahead is not False
+        if len(self._newer_ids) >= KEPT_IDS:
+            self._older_ids, self._newer_ids = self._newer_ids, {}
         return is_late or ahead is False

@@ -31,7 +31,7 @@ from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
+from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.window import Window
@@ -40,12 +40,12 @@ PLACE = "_place"
 """Spark leaves files out that begin so when it reads the folder."""
 
 
-def _recorded(what: str) -> bytes:
+def _digest_of(what: str) -> bytes:
     # Like a row's digest. All in one shard, so that a look for one finds the others.
     return b"\xff" * SHARD_WIDTH + hashlib.sha256(what.encode()).digest()[: WIDTH - SHARD_WIDTH]
 
 
-ANY_REFUSED = _recorded("refused rows")
+ANY_REFUSED = _digest_of("refused rows")
 """Recorded beside the first mark: only where it is must a task compare its rows with marks."""
 
 
@@ -74,7 +74,7 @@ class Keeper(Protocol):
     def has(self, content: str, copy: int) -> bool:
         """Return whether an earlier attempt has kept this copy of a row."""
 
-    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         """Take one step to make the line of a row with this content durable, once; return whether it is.
 
         Equal rows are kept one after the other. Raises JournalUnavailableError, JournalCorruptError or RowError;
@@ -113,7 +113,7 @@ class PathKeeper:
         owner = self._owner(name)
         return owner.run != self._origin.run or owner.partition == self._origin.partition
 
-    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         place = max(row.copy, self._next.get(content, 1))
         self._next[content] = place + 1
         name, own = f"{content}-{place}", _Owner(self._origin.run, self._origin.partition, row.copy)
@@ -165,19 +165,19 @@ class QueueKeeper:
         return not self._record.is_sent(ANY_REFUSED)
 
     def has(self, content: str, copy: int) -> bool:
-        return self._record.is_sent(_recorded(f"refused\n{content}-{copy}"))
+        return self._record.is_sent(_digest_of(f"refused\n{content}-{copy}"))
 
-    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         self._record.refresh([ANY_REFUSED])
         own_id = hashlib.sha256(f"{self._write}\n{content}-{row.copy}".encode()).hexdigest()
-        if self._record.is_sent(_recorded(own_id)):
+        if self._record.is_sent(_digest_of(own_id)):
             return True
         why = "" if row.group else "it has no message group to be sent in"
         if len(line) > MAX_CALL_BYTES:
             why = f"its line of {len(line):,} bytes is larger than the {MAX_CALL_BYTES:,} of a message"
         if not why:
             ids = {"MessageGroupId": row.group, "MessageDeduplicationId": own_id}
-            message = Outgoing(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
+            message = OutgoingRow(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
             deadline = Window(self._clock.monotonic()).last_try
             try:
                 self._queue.send([message], lambda _, __: None, stopped=stopped, deadline=deadline)
@@ -188,7 +188,7 @@ class QueueKeeper:
                 f"row {row.row:,} cannot be sent ({row.refusal}), nor to 'badRecordsQueueUrl': {why}. Correct such "
                 "rows, or filter them out before the sink."
             )
-        self._record.add([_recorded(f"refused\n{content}-{row.copy}"), _recorded(own_id), ANY_REFUSED], by=math.inf)
+        self._record.add([_digest_of(f"refused\n{content}-{row.copy}"), _digest_of(own_id), ANY_REFUSED], by=math.inf)
         return True
 
 

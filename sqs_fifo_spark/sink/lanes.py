@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.judge import Numbers
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Stride:
 class Lane:
     """A group that has rows here: waiting, under way, or confirmed and not recorded."""
 
-    waiting: deque[Outgoing] = field(default_factory=deque)
+    waiting: deque[OutgoingRow] = field(default_factory=deque)
     is_ready: bool = False
     under_way: int = 0
     """Rows that are taken to be sent, and that SQS has not confirmed."""
-    unrecorded: list[Outgoing] = field(default_factory=list)
+    unrecorded: list[OutgoingRow] = field(default_factory=list)
     """Rows that it has confirmed and the record lacks."""
     has_gap: bool = False
     """True if the record lacks one of its rows and has later ones, or is about to.
@@ -75,12 +75,12 @@ class Lanes:
     def __getitem__(self, group: str) -> Lane:
         return self._lanes[group]
 
-    def add(self, rows: Iterable[Outgoing]) -> None:
+    def add(self, rows: Iterable[OutgoingRow]) -> None:
         for row in rows:
             lane = self._lanes.setdefault(row.group, Lane())
             lane.waiting.append(row)
             self.rows += 1
-            self.bytes += row.held
+            self.bytes += row.held_bytes
             self._offer(lane)
             self._drop_if_done(row.group)
 
@@ -89,33 +89,33 @@ class Lanes:
         """True if there is a row that may be sent now."""
         return bool(self._ready)
 
-    def take(self) -> list[Outgoing]:
+    def take(self) -> list[OutgoingRow]:
         """Return the next rows of up to ten groups, as many as one call holds; they are under way from now on."""
-        rows: list[Outgoing] = []
+        rows: list[OutgoingRow] = []
         size = 0
         while self._ready and len(rows) < MAX_ENTRIES:
             lane = self._ready[0]
             most = min(self._stride.rows_in_call, self._stride.max_unrecorded - len(lane.unrecorded))
-            taken = 0
-            while taken < most and lane.waiting and len(rows) < MAX_ENTRIES:
+            count = 0
+            while count < most and lane.waiting and len(rows) < MAX_ENTRIES:
                 row = lane.waiting[0]
-                if taken and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
+                if count and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
                     break  # the next one is not taken before the end of these is known
                 size += row.size
                 if size > MAX_CALL_BYTES:
                     break
                 rows.append(lane.waiting.popleft())
-                taken += 1
-            if taken:
+                count += 1
+            if count:
                 self._ready.popleft()
                 lane.is_ready = False
-                lane.under_way = taken
+                lane.under_way = count
                 lane.numbers.begin_call()
             if size > MAX_CALL_BYTES:
                 break
         return rows
 
-    def note_gaps(self, rows: list[Outgoing], is_known: list[bool]) -> None:
+    def note_gaps(self, rows: list[OutgoingRow], is_known: list[bool]) -> None:
         """Note the groups of which the record has one of these rows, and lacks one before it."""
         lacking = {row.group for row in rows if self._lanes[row.group].unrecorded}
         for row, is_sent in zip(rows, is_known, strict=True):
@@ -124,11 +124,11 @@ class Lanes:
             elif row.group in lacking:
                 self._lanes[row.group].has_gap = True
 
-    def rows_after(self, unconfirmed: Iterable[Outgoing]) -> set[int]:
+    def rows_after(self, unconfirmed: Iterable[OutgoingRow]) -> set[int]:
         """Return the confirmed rows behind these in their groups' last calls, by their numbers."""
         return {other for row in unconfirmed for other in self._lanes[row.group].numbers.rows_after(row.row)}
 
-    def confirm(self, rows: list[Outgoing], unconfirmed: Iterable[Outgoing]) -> list[bytes]:
+    def confirm(self, rows: list[OutgoingRow], unconfirmed: Iterable[OutgoingRow]) -> list[bytes]:
         """Note that SQS has these rows, and not yet the `unconfirmed` ones of their call: others may follow.
 
         Return the digests to record: with those that others are about to record of these groups, so that the record
@@ -143,19 +143,19 @@ class Lanes:
         groups = dict.fromkeys(row.group for row in rows)  # a set has another order in each process
         return [row.digest for name in groups for row in self._lanes[name].unrecorded]
 
-    def let_follow(self, rows: Iterable[Outgoing]) -> None:
+    def let_follow(self, rows: Iterable[OutgoingRow]) -> None:
         """Let the rows behind these be sent, so far as the record has kept up: these have come to their end."""
         for row in rows:
             lane = self._lanes[row.group]
             lane.under_way -= 1
             self._offer(lane)
 
-    def release(self, rows: Collection[Outgoing]) -> None:
+    def release(self, rows: Collection[OutgoingRow]) -> None:
         """Let as many more rows of their groups be sent: the record has these."""
         done = set(map(id, rows))
         for row in rows:
             self.rows -= 1
-            self.bytes -= row.held
+            self.bytes -= row.held_bytes
         for name in dict.fromkeys(row.group for row in rows):
             lane = self._lanes[name]
             lane.unrecorded = [row for row in lane.unrecorded if id(row) not in done]
@@ -171,7 +171,7 @@ class Lanes:
                 row = lane.waiting.popleft()
                 self.equal += 1
                 self.rows -= 1
-                self.bytes -= row.held
+                self.bytes -= row.held_bytes
         unrecorded = len(lane.unrecorded)
         has_room = unrecorded < self._stride.max_unrecorded and not (lane.has_gap and unrecorded)
         if lane.waiting and not lane.under_way and has_room and not lane.is_ready:

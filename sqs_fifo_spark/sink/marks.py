@@ -73,7 +73,7 @@ def new_run(began_ms: int) -> str:
     return f"{began_ms:012x}7{uuid.uuid4().hex[13:]}"
 
 
-def parsed(name: str) -> SentName:
+def parse_name(name: str) -> SentName:
     """Return the parts of the name of an object below `sent/`. Raises JournalCorruptError if it is none of ours."""
     found = _SENT_NAME.fullmatch(name)
     if found is None:
@@ -90,7 +90,7 @@ def objects(store: Store, folder: str) -> list[str]:
 def number_of(name: str) -> int:
     """Return the micro-batch, or the time in milliseconds, in an object's name."""
     over = _OVER_NAME.fullmatch(name)
-    return parsed(name).number if over is None else int(over[1])
+    return parse_name(name).number if over is None else int(over[1])
 
 
 def damaged(name: str) -> JournalCorruptError:
@@ -167,16 +167,16 @@ def writers(store: Store) -> tuple[list[Writer], list[str]]:
     wrong = []
     for name in objects(store, "sent"):
         try:
-            told = parsed(name)
+            parts = parse_name(name)
         except JournalCorruptError as error:
             wrong.append(str(error))
             continue
         writer = found.setdefault(_writer(name), Writer(_writer(name)))
         writer.objects += 1
-        writer.newest = max(writer.newest, told.number)
-        writer.size += told.rows * WIDTH
-        writer.rows += told.rows
-        writer.last_used_at = max(writer.last_used_at, told.began_at)
+        writer.newest = max(writer.newest, parts.number)
+        writer.size += parts.rows * WIDTH
+        writer.rows += parts.rows
+        writer.last_used_at = max(writer.last_used_at, parts.began_at)
     return list(found.values()), wrong
 
 

@@ -46,7 +46,7 @@ class RowForm:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class OutgoingRow:
     """One row as it is sent, or as it is refused. `row` is its number in its partition, from 1."""
 
     row: int
@@ -65,7 +65,7 @@ class Outgoing:
     """Its number among the rows of its task that are the same message, if refused rows are kept."""
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of memory that it takes, at most, with a group of its own."""
         attributes = self.entry.get("MessageAttributes", {})
         texts = [self.entry.get("MessageBody", ""), *attributes]
@@ -92,13 +92,15 @@ class RefusedRowError(Exception):
         """The digest of the message, if the queue takes it under another setting."""
 
 
-def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
+def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[OutgoingRow]:
     """Return the rows as they are sent, in order. `columns` are the values of COLUMNS; the first row is `first_row`.
 
     A row that SQS would not take has a `refusal` if `form` says that such are kept. Else RefusedRowError is raised for
     the first one.
     """
-    return [_judged(row, form, values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)]
+    return [
+        _row_or_refusal(row, form, values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)
+    ]
 
 
 def columns_of(batch: pa.RecordBatch) -> list[Sequence[Any]]:
@@ -130,17 +132,17 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_buffer().to_pybytes()
 
 
-def _judged(row: int, form: RowForm, values: Sequence[Any]) -> Outgoing:
+def _row_or_refusal(row: int, form: RowForm, values: Sequence[Any]) -> OutgoingRow:
     body, group, deduplication_id, attributes, trace_header = values
     group = form.message_group_id or group
     try:
-        return _checked(row, form, body, group, deduplication_id, attributes, trace_header)
+        return _row(row, form, body, group, deduplication_id, attributes, trace_header)
     except RefusedRowError as refused:
         if not form.keeps_refused:
             raise
         is_group = isinstance(group, str) and FIFO_ID.fullmatch(group) is not None
         kept = (_text_of(body), group, deduplication_id, attributes, trace_header)
-        return Outgoing(row, group if is_group else "", {}, 0, refused.digest, kept, refused.reason)
+        return OutgoingRow(row, group if is_group else "", {}, 0, refused.digest, kept, refused.reason)
 
 
 def _text_of(body: Any) -> Any:
@@ -150,9 +152,9 @@ def _text_of(body: Any) -> Any:
         return body
 
 
-def _checked(
+def _row(
     row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any, trace_header: Any
-) -> Outgoing:
+) -> OutgoingRow:
     text = _body(row, body)
     entry: dict[str, Any] = {"MessageBody": text}
     group = _id(row, "messageGroupId", group)
@@ -182,7 +184,7 @@ def _checked(
     if size > form.max_message_bytes:
         raise RefusedRowError(row, too_large(size, form.max_message_bytes), digest)
     kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
-    return Outgoing(row, group, entry, size, digest, kept)
+    return OutgoingRow(row, group, entry, size, digest, kept)
 
 
 def too_large(size: int, most: int) -> str:

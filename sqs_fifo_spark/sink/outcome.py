@@ -10,7 +10,7 @@ from typing import Any
 
 from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError, error_from_aws
 from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow
 
 OPERATION = SEND
 _IN_OUR_WORDS = {
@@ -22,10 +22,10 @@ _SHORT, _QUOTED = 3, 16
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class ConfirmedRow:
     """A row that SQS has added, or took for equal to one that it has; then number and id are that one's, if given."""
 
-    row: Outgoing
+    row: OutgoingRow
     sequence_number: int | None
     message_id: str | None
     may_be_older: bool
@@ -36,31 +36,31 @@ class Confirmed:
 class Outcome:
     """The end of each row of a call: confirmed, refused, or `pending`: tried again, unless there is a `fault`."""
 
-    confirmed: list[Confirmed]
-    pending: list[Outgoing]
-    refused: list[Outgoing]
+    confirmed: list[ConfirmedRow]
+    pending: list[OutgoingRow]
+    refused: list[OutgoingRow]
     """Each with its `refusal`."""
     fault: Exception | None
     """The error with which the task fails: something is wrong with the queue or the credentials."""
     is_silent: bool
     """True if SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
     is_throttled: bool
-    in_doubt: list[Outgoing]
+    in_doubt: list[OutgoingRow]
     """Pending rows that SQS may have added: all but those that it has throttled."""
     code: str
     """The error code of pending rows."""
 
 
 def classify(
-    answer: Mapping[str, Any], tried: Mapping[str, Outgoing], queue_url: str, *, may_be_older: bool
+    answer: Mapping[str, Any], tried: Mapping[str, OutgoingRow], queue_url: str, *, may_be_older: bool
 ) -> Outcome:
     """Return the outcome by `answer` of the rows that were `tried`, which are named by their entries' ids.
 
     `may_be_older` says that an earlier try may have added them. Answers for other ids count for nothing.
     """
-    told = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
+    successful = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
     failed = {entry["Id"]: entry for entry in answer.get("Failed") or () if entry.get("Id") in tried}
-    taken = {key: entry for key, entry in told.items() if key not in failed}
+    confirmed = {key: entry for key, entry in successful.items() if key not in failed}
     codes = {key: str(entry.get("Code")) for key, entry in failed.items()}
     errors = {
         key: error_from_aws(OPERATION, queue_url, codes[key], str(entry.get("Message", "")), sender_fault=entry)
@@ -69,32 +69,32 @@ def classify(
     passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}
     refused = [key for key, error in errors.items() if isinstance(error, MessageRefusedError)]
     others = [error for key, error in errors.items() if key not in passing and key not in refused]
-    throttled = {key for key, error in passing.items() if error.is_throttling and key not in told}
+    throttled = {key for key, error in passing.items() if error.is_throttling and key not in successful}
     return Outcome(
         [
-            Confirmed(row, _sequence_number(taken[key]), taken[key].get("MessageId"), may_be_older)
+            ConfirmedRow(row, _sequence_number(confirmed[key]), confirmed[key].get("MessageId"), may_be_older)
             for key, row in tried.items()
-            if key in taken
+            if key in confirmed
         ],
-        [row for key, row in tried.items() if key not in taken and key not in refused],
+        [row for key, row in tried.items() if key not in confirmed and key not in refused],
         [refusal(tried[key], codes[key], getattr(errors[key], "reason", "")) for key in tried if key in refused],
         others[0] if others else None,
-        is_silent=not tried.keys() <= told.keys() ^ failed.keys(),
+        is_silent=not tried.keys() <= successful.keys() ^ failed.keys(),
         is_throttled=any(error.is_throttling for error in passing.values()),
         in_doubt=[
-            row for key, row in tried.items() if key not in taken and key not in refused and key not in throttled
+            row for key, row in tried.items() if key not in confirmed and key not in refused and key not in throttled
         ],
         code=next((codes[key] for key in reversed(codes) if key not in refused), "no answer for some entries"),
     )
 
 
-def refusal(row: Outgoing, code: str, said: str) -> Outgoing:
+def refusal(row: OutgoingRow, code: str, said: str) -> OutgoingRow:
     """Return the row as one that SQS refuses with this code, and the text it `said`, unless that shows the message."""
     why = f"{code}: {said}" if said and not _is_shown(row, said) else code
     return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
 
 
-def _is_shown(row: Outgoing, said: str) -> bool:
+def _is_shown(row: OutgoingRow, said: str) -> bool:
     """Return whether body or attributes stand in SQS's words, as they are or as JSON has them, in part or whole."""
     attributes = row.entry.get("MessageAttributes", {}).values()
     texts = [row.entry["MessageBody"], *(value.get("StringValue", "") for value in attributes)]

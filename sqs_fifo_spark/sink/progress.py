@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.sink.judge import Judge
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
-from sqs_fifo_spark.sink.message import Outgoing
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.record import Record
 
 
@@ -61,7 +61,7 @@ class Progress:
         """Note that an earlier attempt has recorded that rows are out of order."""
         self._counts.follows_disorder = True
 
-    def begin(self, rows: list[Outgoing], is_known: list[bool], *, is_turn: bool) -> list[Outgoing]:
+    def begin(self, rows: list[OutgoingRow], is_known: list[bool], *, is_turn: bool) -> list[OutgoingRow]:
         """Return those of the rows that the record does not know; the others have come to their end."""
         known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
         missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
@@ -75,7 +75,7 @@ class Progress:
         self.lanes.release(known)
         return missing
 
-    def judge(self, confirmed: list[Confirmed]) -> set[int]:
+    def judge(self, confirmed: list[ConfirmedRow]) -> set[int]:
         """Count them, and those equal to others; return the rows that show now as overtaking."""
         overtaking: set[int] = set()
         for each in confirmed:
@@ -88,12 +88,12 @@ class Progress:
         self._counts.overtaking += len(overtaking)
         return overtaking
 
-    def confirm(self, rows: list[Outgoing], unconfirmed: list[Outgoing]) -> list[bytes]:
+    def confirm(self, rows: list[OutgoingRow], unconfirmed: list[OutgoingRow]) -> list[bytes]:
         """Note that SQS has these rows, as `Lanes.confirm` does; return the digests to record."""
         self._note(rows)
         return self.lanes.confirm(rows, unconfirmed)
 
-    def refuse(self, rows: list[Outgoing]) -> None:
+    def refuse(self, rows: list[OutgoingRow]) -> None:
         """Note that these rows are kept elsewhere."""
         self._counts.refused += len(rows)
         for row in rows:
@@ -102,7 +102,7 @@ class Progress:
         self.lanes.let_follow(rows)
         self.lanes.release(rows)
 
-    def _note(self, rows: list[Outgoing]) -> None:
+    def _note(self, rows: list[OutgoingRow]) -> None:
         """Have later rows that are equal left out: SQS has these."""
         for row in rows:
             self._record.note(row.digest)

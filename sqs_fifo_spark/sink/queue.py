@@ -19,8 +19,8 @@ from sqs_fifo_spark.errors import OptionError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.retry import SharedPause, retry_transient
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, too_large
-from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify, refusal
+from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, too_large
+from sqs_fifo_spark.sink.outcome import OPERATION, ConfirmedRow, classify, refusal
 
 
 def no_content_based_deduplication(queue_url: str) -> OptionError:
@@ -42,7 +42,7 @@ class UnsentError(TransientQueueError):
 
     is_throttling = True
 
-    def __init__(self, text: str, rows: Sequence[Outgoing] = (), refused: Sequence[Outgoing] = ()) -> None:
+    def __init__(self, text: str, rows: Sequence[OutgoingRow] = (), refused: Sequence[OutgoingRow] = ()) -> None:
         super().__init__(text)
         self.rows = list(rows)
         self.refused = list(refused)
@@ -62,14 +62,14 @@ class SinkQueue(QueueCalls):
 
     def send(
         self,
-        rows: Sequence[Outgoing],
-        confirm: Callable[[list[Confirmed], list[Outgoing]], None],
+        rows: Sequence[OutgoingRow],
+        confirm: Callable[[list[ConfirmedRow], list[OutgoingRow]], None],
         *,
         stopped: threading.Event,
         deadline: float,
         may_be_older: bool = False,
         keeps_refused: bool = False,
-    ) -> list[Outgoing]:
+    ) -> list[OutgoingRow]:
         """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
 
         `confirm` also gets the rows of that call that SQS has neither confirmed nor refused. `may_be_older` says that
@@ -85,8 +85,8 @@ class SinkQueue(QueueCalls):
         later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set, however long a call takes to find and
         reach SQS.
         """
-        pending, later = list(rows), list[Outgoing]()
-        refused: list[Outgoing] = []
+        pending, later = list(rows), list[OutgoingRow]()
+        refused: list[OutgoingRow] = []
         said: str | None = None  # of a call of which all rows are refused
         in_doubt: set[int] = set()
         is_throttled = False
@@ -156,7 +156,7 @@ class SinkQueue(QueueCalls):
             pending, later = later[:1], later[1:]
         return refused
 
-    def _require_fit(self, rows: list[Outgoing], said: str) -> list[Outgoing]:
+    def _require_fit(self, rows: list[OutgoingRow], said: str) -> list[OutgoingRow]:
         """Return the rows of a call that is refused as a whole, unless the queue's settings are the reason.
 
         They may have changed since the plan was made, and SQS may have `said` so before it shows it. Raises

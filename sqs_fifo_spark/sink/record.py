@@ -35,7 +35,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.sink.digests import WIDTH, Digests, pieces, shard, split
-from sqs_fifo_spark.sink.marks import BATCH_WRITES, SentName, damaged, objects, parsed, require_remembered
+from sqs_fifo_spark.sink.marks import BATCH_WRITES, SentName, damaged, objects, parse_name, require_remembered
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 
 MERGE_AT = 64
@@ -205,25 +205,25 @@ class SentRecord:
         for _ in range(3):
             self._ready.clear()
             for name in objects(self._store, self._folder):
-                if name not in self._seen and not self._is_of_others(told := parsed(name)):
-                    self._unread[name] = told
+                if name not in self._seen and not self._is_of_others(parts := parse_name(name)):
+                    self._unread[name] = parts
             if not self._read_shards(shards):
                 return False
         # Last: the mark is put before objects are dropped, so if the lists missed any, their mark is seen here.
         self._require_remembered()
         return True
 
-    def _is_of_others(self, told: SentName) -> bool:
+    def _is_of_others(self, parts: SentName) -> bool:
         # In one run no two partitions hold the same row, so a task that follows others needs nothing of theirs.
-        return told.run == self._run and told.place != self._place
+        return parts.run == self._run and parts.place != self._place
 
     def _read_shards(self, shards: list[str]) -> bool:
         """Read the unread objects of these shards, which are sorted; return False if something is gone."""
         wanted = [each for each in shards if each not in self._ready]
         if wanted:
-            for name, told in list(self._unread.items()):
-                at = bisect_left(wanted, told.first)
-                if at < len(wanted) and wanted[at] <= told.last and not self._read(name):
+            for name, parts in list(self._unread.items()):
+                at = bisect_left(wanted, parts.first)
+                if at < len(wanted) and wanted[at] <= parts.last and not self._read(name):
                     return False
             self._ready.update(wanted)
         return True
@@ -275,17 +275,17 @@ class SentRecord:
     def _merge(self, *, at: int, whole_bytes: int) -> None:
         """Make few objects of this attempt's, if `at` or more are new; of merged ones, too, from `whole_bytes` on."""
         with self._changed:
-            taken, wholes = self._parts, self._wholes
+            sources, wholes = self._parts, self._wholes
             is_last = sum(len(data) for _, data in wholes) >= whole_bytes
             if is_last:
-                taken = taken + wholes
-            if len(taken) < at:
+                sources = sources + wholes
+            if len(sources) < at:
                 return
             self._parts, self._wholes = [], [] if is_last else wholes
         try:
-            digests = heapq.merge(*(split(data) for _, data in taken))  # one by one: they may be many
+            digests = heapq.merge(*(split(data) for _, data in sources))  # one by one: they may be many
             made = [(self._put(data), b"" if is_last else data) for data in pieces(digests, PIECE_BYTES)]
-            merged = {name for name, _ in taken} - {name for name, _ in made}
+            merged = {name for name, _ in sources} - {name for name, _ in made}
             self._store.delete(sorted(merged))
             self._seen.difference_update(merged)  # a task may put any number of them
             if not is_last:
@@ -296,7 +296,7 @@ class SentRecord:
         except BaseException as error:  # the rows are recorded: a panic of the store does not fail the task either
             _log.warning(
                 "%d objects below '%s' in the journal could not be made one; they stay, and say the same: %s",
-                len(taken),
+                len(sources),
                 self._folder,
                 error,
             )
@@ -313,11 +313,11 @@ class SentRecord:
 
     def _read(self, name: str) -> bool:
         """Take in the object called `name`, which is unread; return False if it is gone."""
-        told, data = self._unread[name], self._store.get(name)
+        parts, data = self._unread[name], self._store.get(name)
         if data is None:
             return False
         content = shard(data), shard(data[-WIDTH:]), len(data) / WIDTH, hashlib.sha256(data).hexdigest()
-        if content != (told.first, told.last, told.rows, told.sha):
+        if content != (parts.first, parts.last, parts.rows, parts.sha):
             raise damaged(name)
         self._sent.extend(data)
         self._seen.add(name)

@@ -8,10 +8,10 @@ import math
 
 from sqs_fifo_spark.errors import DisorderError
 from sqs_fifo_spark.sink.crew import Crew
-from sqs_fifo_spark.sink.deadlines import RECORDS, Pending
+from sqs_fifo_spark.sink.deadlines import RECORDS, RowsUnderWay
 from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
-from sqs_fifo_spark.sink.message import Outgoing
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.progress import Progress
 from sqs_fifo_spark.sink.record import Record
 
@@ -44,7 +44,7 @@ class Recorder:
             )
         self._progress.follow_disorder()
 
-    def confirm(self, sending: Pending, confirmed: list[Confirmed], unconfirmed: list[Outgoing]) -> None:
+    def confirm(self, sending: RowsUnderWay, confirmed: list[ConfirmedRow], unconfirmed: list[OutgoingRow]) -> None:
         """Record the rows of a call that SQS has confirmed; `unconfirmed` rows of it may be tried again.
 
         Raises DisorderError if rows are out of order and the task is to fail then; and the record's errors.

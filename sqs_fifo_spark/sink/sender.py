@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.crew import Crew
-from sqs_fifo_spark.sink.deadlines import KEEPS, Pending
+from sqs_fifo_spark.sink.deadlines import KEEPS, RowsUnderWay
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow
 from sqs_fifo_spark.sink.progress import Progress, RowCounts
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
 from sqs_fifo_spark.sink.record import Record
@@ -84,14 +84,14 @@ class Sender:
         """Return the counts so far; they are final once `finish` or `stop` has returned, unless threads are left."""
         return self.progress.counts
 
-    def add(self, rows: Iterable[Outgoing]) -> None:
+    def add(self, rows: Iterable[OutgoingRow]) -> None:
         """Take rows, in order; return when there is room for more. Raises the error that any row or call has met.
 
         Raises TransientQueueError or JournalUnavailableError when a call, or the record of its rows, is held up: a few
         moments of GRACE_S after the time at which it can only fail.
         """
         if self._bad_records is not None:
-            rows = list(map(self._bad_records.numbered, rows))
+            rows = list(map(self._bad_records.with_copy, rows))
         with self._crew.changed:
             self.progress.lanes.add(rows)
             self._crew.changed.notify_all()
@@ -131,7 +131,7 @@ class Sender:
         while rows and not self._crew.stopped.is_set():
             rows, is_turn = self._look_and_send(rows, is_turn=is_turn), False
 
-    def _take(self) -> list[Outgoing]:
+    def _take(self) -> list[OutgoingRow]:
         """Return the next rows of up to ten groups, as many as one call holds, or none if others have taken them."""
         changed, stopped, lanes = self._crew.changed, self._crew.stopped, self.progress.lanes
         with changed:
@@ -141,9 +141,9 @@ class Sender:
         with changed:
             return [] if stopped.is_set() else lanes.take()
 
-    def _without_refused(self, rows: list[Outgoing]) -> list[Outgoing]:
+    def _without_refused(self, rows: list[OutgoingRow]) -> list[OutgoingRow]:
         """Keep those elsewhere that are refused and not known; return the others."""
-        refused = [] if self._bad_records is None else self._bad_records.refused(rows)
+        refused = [] if self._bad_records is None else self._bad_records.refused_rows(rows)
         if refused:
             self._record.refresh([DISORDER, *(row.digest for row in refused if row.digest)])
             self._recorder.look_for_disorder()
@@ -152,7 +152,7 @@ class Sender:
         numbers = {row.row for row in refused}
         return [row for row in rows if row.row not in numbers]
 
-    def _keep(self, refused: list[Outgoing]) -> None:
+    def _keep(self, refused: list[OutgoingRow]) -> None:
         """Keep them elsewhere; their groups go on after that."""
         for row in refused:
             self._keep_one(row)
@@ -160,11 +160,11 @@ class Sender:
             self.progress.refuse(refused)
             self._crew.changed.notify_all()
 
-    def _keep_one(self, row: Outgoing) -> None:
+    def _keep_one(self, row: OutgoingRow) -> None:
         """Keep it elsewhere, each step in time, or as long as the queue there throttles it."""
         assert self._bad_records is not None
         while not self._crew.stopped.is_set():
-            keeping = self._crew.begin(Pending(Window(self._clock.monotonic()).limit, puts=KEEPS))
+            keeping = self._crew.begin(RowsUnderWay(Window(self._clock.monotonic()).limit, puts=KEEPS))
             try:
                 if self._bad_records.keep(row, self._crew.stopped):
                     return
@@ -174,7 +174,7 @@ class Sender:
                 self._crew.end(keeping)
         raise StoppedError
 
-    def _look_and_send(self, rows: list[Outgoing], *, is_turn: bool) -> list[Outgoing]:
+    def _look_and_send(self, rows: list[OutgoingRow], *, is_turn: bool) -> list[OutgoingRow]:
         """Send the rows that the record lacks; return those of them that SQS has throttled all the time."""
         window = self._look(rows)
         self._recorder.look_for_disorder()
@@ -188,7 +188,7 @@ class Sender:
             self._record.tidy()
         return unsent
 
-    def _look(self, rows: list[Outgoing]) -> Window:
+    def _look(self, rows: list[OutgoingRow]) -> Window:
         """Look at the record until these rows can be tried before those ahead are overdue; return their window.
 
         Rows of their groups that the record lacks may be sent again then, and would stand behind these.
@@ -205,13 +205,13 @@ class Sender:
                 if self._crew.stopped.is_set():
                     raise StoppedError
 
-    def _send(self, rows: list[Outgoing], window: Window) -> list[Outgoing]:
+    def _send(self, rows: list[OutgoingRow], window: Window) -> list[OutgoingRow]:
         """Send these rows; return those of which no try had an effect, for all were throttled.
 
         Nobody need know of those by the window's limit, so they may have another one, after another look.
         """
-        unsent: list[Outgoing] = []
-        sending = self._crew.begin(Pending(window.limit, {id(row): row.group for row in rows}))
+        unsent: list[OutgoingRow] = []
+        sending = self._crew.begin(RowsUnderWay(window.limit, {id(row): row.group for row in rows}))
         try:
             refused = self._queue.send(
                 rows,

@@ -91,7 +91,7 @@ class Tally:
         self._message_ids.add(self._hash(message_id))
 
     def summary(self) -> Summary:
-        return Summary(self._groups.told(), self._message_ids.told(), self._names)
+        return Summary(self._groups.hashes(), self._message_ids.hashes(), self._names)
 
     def _hash(self, text: str) -> int:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=HASH_BYTES, salt=self._salt).digest(), "big")
@@ -112,7 +112,7 @@ class _Smallest:
             if len(self._kept) >= 2 * self._most:
                 self._sort()
 
-    def told(self) -> Hashes:
+    def hashes(self) -> Hashes:
         self._sort()
         return Hashes(self._kept.tobytes(), is_complete=self._below == _EVERY_HASH)
 
@@ -142,14 +142,15 @@ class Overlap:
     """Rows that SQS took for equal to another task's, at least, besides those that the tasks have counted."""
 
 
-def compare(told: Sequence[tuple[int, Summary]]) -> Overlap:
+def compare(summaries: Sequence[tuple[int, Summary]]) -> Overlap:
     """Return the overlap of tasks by partition and summary. Runs on the driver, in some 40 bytes for each hash."""
-    groups = _repeats([each.groups.packed for _, each in told])
+    groups = _repeats([each.groups.packed for _, each in summaries])
     return Overlap(
         len(pc.unique(groups)),
-        _example(groups, told) if len(groups) else "",
-        all(each.groups.is_complete for _, each in told) or sum(bool(each.groups.packed) for _, each in told) < 2,
-        len(_repeats([each.message_ids.packed for _, each in told])),
+        _example(groups, summaries) if len(groups) else "",
+        all(each.groups.is_complete for _, each in summaries)
+        or sum(bool(each.groups.packed) for _, each in summaries) < 2,
+        len(_repeats([each.message_ids.packed for _, each in summaries])),
     )
 
 
@@ -194,12 +195,12 @@ def _repeats(parts: Sequence[bytes]) -> pa.Array:
     return others.filter(pc.equal(others, values.slice(0, len(others))))
 
 
-def _example(repeats: pa.Array, told: Sequence[tuple[int, Summary]]) -> str:
+def _example(repeats: pa.Array, summaries: Sequence[tuple[int, Summary]]) -> str:
     """Return one of the groups and its partitions: one that has a name, if there is any."""
-    names = {key: name for _, each in told for key, name in each.names.items()}
+    names = {key: name for _, each in summaries for key, name in each.names.items()}
     named = repeats.filter(pc.is_in(repeats, value_set=pa.array(list(names), pa.uint64())))
     key = (named if len(named) else repeats)[0].as_py()
-    partitions = [f"{partition}" for partition, each in told if _has(each.groups.packed, key)]
+    partitions = [f"{partition}" for partition, each in summaries if _has(each.groups.packed, key)]
     if len(partitions) > _SHOWN + 1:
         partitions[_SHOWN:] = [f"{len(partitions) - _SHOWN:,} others"]
     name = f"'{names[key]}'" if key in names else "one"

@@ -25,7 +25,7 @@ from sqs_fifo_spark.errors import OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.logs import tell_of
+from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
@@ -95,7 +95,7 @@ class _PlannedWrite:
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
-        tell_of(self._options.queue_name, query=place.query, batch=place.batch, partition=place.partition)
+        set_subject(self._options.queue_name, query=place.query, batch=place.batch, partition=place.partition)
         sharers = 1 if self._options.max_calls_per_s is None else tasks_at_once(_spark_conf())
         sent = send_partition(
             self._plan,
@@ -183,7 +183,7 @@ class _PlannedWrite:
         """Return the tasks' reports, from which the driver knows the write for its log lines."""
         sent = [message.sent for message in messages if isinstance(message, SentMessage)]
         place = sent[0].place if sent else None
-        tell_of(self._options.queue_name, query=place and place.query, batch=place and place.batch)
+        set_subject(self._options.queue_name, query=place and place.query, batch=place and place.batch)
         return sent
 
 

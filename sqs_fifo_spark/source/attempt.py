@@ -69,7 +69,7 @@ class Attempt:
             deferred_groups | deal.reserved | (set() if plan.deletes else deal.groups.keys()),
             {group: partition for group, partition in deal.groups.items() if partition != plan.partition},
         )
-        self._told = NO_CALLS
+        self._counted_calls = NO_CALLS
         """Calls of this attempt that its links have counted."""
 
     def __enter__(self) -> Attempt:
@@ -109,7 +109,7 @@ class Attempt:
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
                     receiver.unsealed = []
-                    self._told = calls
+                    self._counted_calls = calls
                     break
                 # Another attempt appends, too: its counts are as new as its link.
                 self._in_flight = tuple(map(self._sieve.newest, sealed.head.in_flight()))
@@ -275,7 +275,7 @@ class Attempt:
         deleted = deleted if end is None else deleted | end.deleted
         sizes = tuple(message.size for message in messages)
         chain = before.with_link(link, self._in_flight, receipts, size=self._size(messages), is_last=is_last)
-        calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
+        calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._counted_calls))
         return Segment(Head(origin, receipts, deleted, chain, calls, sizes, plan.query), to_arrow(messages))
 
 

@@ -31,15 +31,15 @@ class Entries:
         self._entries = entries
         self._left = set(range(len(entries)))
         """The places of entries that have no outcome yet."""
-        self._asked: Mapping[str, int] = {}
+        self._places: Mapping[str, int] = {}
         """The places of those in the last call, by their ids there."""
         self.outcomes = [Outcome.FAILED] * len(entries)
         """Those still pending in the end stand as FAILED."""
 
     def request(self) -> list[Mapping[str, Any]]:
         """Return the entries of the next call, by ids that no other call has."""
-        self._asked = named_apart(sorted(self._left))
-        return [{"Id": key, **self._entries[place]} for key, place in self._asked.items()]
+        self._places = named_apart(sorted(self._left))
+        return [{"Id": key, **self._entries[place]} for key, place in self._places.items()]
 
     def note(self, answer: Mapping[str, Any]) -> list[str]:
         """Note the outcomes in the answer to the last request. Return the codes of entries that are given up.
@@ -48,12 +48,12 @@ class Entries:
         """
         refused = {failed.get("Id"): failed for failed in (answer.get("Failed") or ())}
         for done in answer.get("Successful") or ():
-            place = self._asked.get(done.get("Id"))
+            place = self._places.get(done.get("Id"))
             if place is not None and done["Id"] not in refused:
                 self._end(place, Outcome.DONE)
         unknown: list[tuple[str, SqsFifoError]] = []
         for key, failed in refused.items():
-            place = self._asked.get(key)
+            place = self._places.get(key)
             if place is None:
                 continue
             code, message = str(failed.get("Code", "")), str(failed.get("Message", ""))
@@ -66,7 +66,7 @@ class Entries:
                 # It concerns this message alone, and its fate is not known.
                 self._end(place, Outcome.FAILED)
                 unknown.append((code, error))
-        if len(unknown) == len(self._asked) > 1:
+        if len(unknown) == len(self._places) > 1:
             raise unknown[0][1]  # nor would any other call succeed
         return [code for code, _ in unknown]
 
@@ -99,6 +99,8 @@ def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
     return calls
 
 
-def paired(parts: Sequence[Sequence[Receipt]], answers: Iterable[Sequence[Outcome]]) -> list[tuple[Receipt, Outcome]]:
+def outcome_pairs(
+    parts: Sequence[Sequence[Receipt]], answers: Iterable[Sequence[Outcome]]
+) -> list[tuple[Receipt, Outcome]]:
     """Return each receipt of these batches with its outcome."""
     return [pair for part, outcomes in zip(parts, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

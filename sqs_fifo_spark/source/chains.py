@@ -92,7 +92,7 @@ class Chains:
         heads = sorted(self._objects.values(), key=lambda head: head.origin.link)
         return {head.origin.partition: head for head in heads}
 
-    def begun(self) -> frozenset[int]:
+    def begun_partitions(self) -> frozenset[int]:
         """Return the partitions of which a task has put a link."""
         return frozenset(
             partition

@@ -42,7 +42,7 @@ Decision = Refuse | Settle | Announce | None
 """None: checkpoint and journal fit."""
 
 
-class Unsettled(NamedTuple):
+class UnsettledPlan(NamedTuple):
     """The objects of one plan of an epoch that stood in the journal, not settled, when it was opened."""
 
     names: tuple[str, ...]
@@ -55,7 +55,7 @@ class Unsettled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class JournalState:
     """The state of the journal, as the driver that owns it knows it."""
 
     journal: str
@@ -64,7 +64,7 @@ class Standing:
     ledger: Ledger
     settled_at_start: EpochPlan
     """The last epoch that was settled when this driver opened the journal."""
-    unsettled: Mapping[EpochPlan, Unsettled]
+    unsettled: Mapping[EpochPlan, UnsettledPlan]
     own: frozenset[EpochPlan] = frozenset()
     """Those of them that Spark's log has, as far as it has said."""
 
@@ -107,7 +107,7 @@ def fits(known: Offset, found: str | None, ledger: Ledger, location: str) -> Ref
     return None
 
 
-def reconcile(given: Offset, standing: Standing, *, has_planned: bool = False, may_be_lost: bool = False) -> Decision:
+def reconcile(given: Offset, state: JournalState, *, has_planned: bool = False, may_be_lost: bool = False) -> Decision:
     """Return the step that comes before the query goes on from `given`, the last epoch in Spark's log.
 
     `has_planned`: this driver has planned it, so Spark has said which epoch it follows. `may_be_lost`: Spark is about
@@ -115,33 +115,33 @@ def reconcile(given: Offset, standing: Standing, *, has_planned: bool = False, m
     """
     if not given.plan:
         return None
-    if standing.is_foreign(given):
-        return _of_another(given, standing.journal, standing.location)
-    refusal = in_the_place_of_another(given, given.follows, standing)
+    if state.is_foreign(given):
+        return _of_another(given, state.journal, state.location)
+    refusal = in_the_place_of_another(given, given.follows, state)
     if refusal is not None:
         return refusal
-    before = _committed_before(given, standing)
+    before = _committed_before(given, state)
     if before is not None:
         return Settle(before)
-    doubtful = None if has_planned else _doubtful_before(given, standing)
+    doubtful = None if has_planned else _doubtful_before(given, state)
     if doubtful is not None:
         return Refuse(
             f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never read, "
             f"so nobody can tell whether Spark has committed epoch {doubtful} of the journal at "
-            f"'{standing.location}'",
+            f"'{state.location}'",
             f"{_without_entry(given)}, with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
         )
-    lost = lost_after(given, standing) if may_be_lost else None
+    lost = lost_after(given, state) if may_be_lost else None
     return None if lost is None else Announce(lost)
 
 
-def replan(start: Offset, end: Offset, standing: Standing, *, begins: bool) -> Refuse | None:
+def replan(start: Offset, end: Offset, state: JournalState, *, begins: bool) -> Refuse | None:
     """Return the reason why the epoch `end` cannot be planned after `start`, if any; `begins` a generation, perhaps."""
-    location, ledger = standing.location, standing.ledger
+    location, ledger = state.location, state.ledger
     # An older query may have gone on since Spark has logged the first epoch of this one.
     is_late = begins and end.generation > ledger.generation and end.epoch <= ledger.epoch + 1
-    if standing.is_foreign(end) or is_late:
-        return _of_another(end, standing.journal, location)
+    if state.is_foreign(end) or is_late:
+        return _of_another(end, state.journal, location)
     if start.plan and end.epoch <= start.epoch:
         return Refuse(
             f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, which it had before",
@@ -153,29 +153,29 @@ def replan(start: Offset, end: Offset, standing: Standing, *, begins: bool) -> R
             f"{ledger.epoch}: the checkpoint is old",
             _RESTORE,
         )
-    return in_the_place_of_another(end, start.of, standing)
+    return in_the_place_of_another(end, start.of, state)
 
 
-def in_the_place_of_another(given: Offset, after: EpochPlan, standing: Standing) -> Refuse | None:
+def in_the_place_of_another(given: Offset, after: EpochPlan, state: JournalState) -> Refuse | None:
     """Return a refusal if Spark's log has `given`, which follows `after`, in the place of an epoch that it has lost.
 
     The driver that settled `after` knew that Spark had logged another one. The log has lost that since, and an older
     driver, which stood still meanwhile, has had its own logged. If a newer driver's stands there, the user chose to go
     on without the lost one.
     """
-    follower = standing.ledger.followed_by
-    if follower is None or after != standing.ledger.settled or follower.of in (given.of, after):
+    follower = state.ledger.followed_by
+    if follower is None or after != state.ledger.settled or follower.of in (given.of, after):
         return None
     if given.plan >= follower.plan:
         return None
     return Refuse(
-        f"the checkpoint has lost epoch {follower.epoch}, which the journal at '{standing.location}' knows of, and has "
+        f"the checkpoint has lost epoch {follower.epoch}, which the journal at '{state.location}' knows of, and has "
         "another one in its place, which an overtaken run of the query has announced",
         f"{_without_entry(given)}.",
     )
 
 
-def lost_after(start: Offset, standing: Standing) -> Offset | None:
+def lost_after(start: Offset, state: JournalState) -> Offset | None:
     """Return the offset that followed `start` in Spark's log, if `start` is settled and the log has lost it.
 
     Spark commits an epoch after it has logged the next, so the driver that settled `start` mostly knew which that was.
@@ -183,13 +183,13 @@ def lost_after(start: Offset, standing: Standing) -> Offset | None:
     as the user chose to go on without the lost one. Of several that links name, the log has lost all but the newest
     plan, and may have lost that: its driver saw no link of the others.
     """
-    ledger = standing.ledger
+    ledger = state.ledger
     if not start.plan or start.of not in (ledger.settled, ledger.begun_after):
         return None
-    if ledger.settled != standing.settled_at_start:
+    if ledger.settled != state.settled_at_start:
         return None  # this driver has settled it
     by_links = [
-        each.offset for each in standing.unsettled.values() if each.offset is not None and each.after == start.name
+        each.offset for each in state.unsettled.values() if each.offset is not None and each.after == start.name
     ]
     found = max(by_links, key=lambda offset: (offset.plan, offset.epoch), default=None)
     lost = ledger.followed_by
@@ -199,7 +199,7 @@ def lost_after(start: Offset, standing: Standing) -> Offset | None:
         return None
     return replace(
         lost,
-        journal=standing.journal,
+        journal=state.journal,
         is_blind=False,
         after=start.plan,
         after_epoch=start.epoch,
@@ -207,13 +207,13 @@ def lost_after(start: Offset, standing: Standing) -> Offset | None:
     )
 
 
-def lost_behind_blind(start: Offset, standing: Standing) -> Refuse | None:
+def lost_behind_blind(start: Offset, state: JournalState) -> Refuse | None:
     """Return a refusal if Spark's log has lost the epoch after `start`, and is about to have a blind one there."""
-    lost = lost_after(start, standing)
+    lost = lost_after(start, state)
     if lost is None:
         return None
     return Refuse(
-        f"the checkpoint does not know of epoch {lost.epoch}, which the journal at '{standing.location}' knows of, and "
+        f"the checkpoint does not know of epoch {lost.epoch}, which the journal at '{state.location}' knows of, and "
         "another one was announced before Spark said where the query was",
         "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
     )
@@ -236,36 +236,36 @@ def _of_another(known: Offset, found: str | None, location: str) -> Refuse:
     )
 
 
-def _committed_before(given: Offset, standing: Standing) -> Offset | None:
+def _committed_before(given: Offset, state: JournalState) -> Offset | None:
     """Return the epoch that `given` follows, if it is not settled. None where `given` has links."""
-    if not given.after or standing.has_links(given.of):
+    if not given.after or state.has_links(given.of):
         return None
-    found = standing.unsettled.get(given.follows)
-    is_it = found is not None and standing.ledger.epoch < given.after_epoch < given.epoch
+    found = state.unsettled.get(given.follows)
+    is_it = found is not None and state.ledger.epoch < given.after_epoch < given.epoch
     return found.offset if found is not None and is_it else None
 
 
-def _doubtful_before(given: Offset, standing: Standing) -> int | None:
+def _doubtful_before(given: Offset, state: JournalState) -> int | None:
     """Return an epoch that Spark may or may not have committed before it was given `given`: nobody knows.
 
     None where there is no such epoch: `given` was not announced blindly; or it has links; or the driver that settled
     the last epoch knew that `given` follows it; or no tasks have read anything in between, and no driver has settled
     anything since `given` was announced.
     """
-    ledger = standing.ledger
+    ledger = state.ledger
     if not ledger.plan and ledger.generation == given.generation:
         return None  # a new query's first epoch, with which its generation has begun
     is_follower = ledger.followed_by is not None and ledger.followed_by.of == given.of
-    is_known = not given.is_blind or standing.has_links(given.of) or is_follower
+    is_known = not given.is_blind or state.has_links(given.of) or is_follower
     if is_known or given.epoch <= ledger.epoch:
         return None
-    begun = [
+    open_epochs = [
         each.epoch
-        for each in standing.unsettled.keys() - standing.own
-        if ledger.epoch < each.epoch < given.epoch and not ledger.has_ended(each.plan) and standing.has_links(each)
+        for each in state.unsettled.keys() - state.own
+        if ledger.epoch < each.epoch < given.epoch and not ledger.has_ended(each.plan) and state.has_links(each)
     ]
-    if begun:
-        return max(begun)
+    if open_epochs:
+        return max(open_epochs)
     return ledger.epoch if ledger.claim > given.plan else None
 
 

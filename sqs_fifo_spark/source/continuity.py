@@ -53,10 +53,10 @@ class Continuity:
         """
         if self.begins_after(start):
             return True
-        standing = self._owned.standing
+        state = self._owned.journal_state
         refusal = checkpoint.fits(
-            start, standing.journal, standing.ledger, standing.location
-        ) or checkpoint.in_the_place_of_another(start, start.follows, standing)
+            start, state.journal, state.ledger, state.location
+        ) or checkpoint.in_the_place_of_another(start, start.follows, state)
         return refusal is None or self._refuse(refusal)
 
     def may_follow(self, start: Offset, end: Offset) -> bool:
@@ -67,7 +67,7 @@ class Continuity:
         if not self.knows(start) or self.begins_after(end):
             return False
         begins = self.begins_after(start)
-        refusal = checkpoint.replan(start, end, self._owned.standing, begins=begins)
+        refusal = checkpoint.replan(start, end, self._owned.journal_state, begins=begins)
         if refusal is not None:
             return self._refuse(refusal)
         if begins and end.generation > self._owned.ledger.generation:
@@ -79,7 +79,7 @@ class Continuity:
 
         That is, if its generation has not begun, and nothing in the offset shows that it begins with it.
         """
-        is_known = first == self._first or self._owned.standing.is_noted_as_first(first)
+        is_known = first == self._first or self._owned.journal_state.is_noted_as_first(first)
         self._first = first
         has_begun = self.begins_after(first) or first.generation <= self._owned.ledger.generation
         return first.is_blind and not has_begun and not is_known
@@ -91,12 +91,12 @@ class Continuity:
         """
         if self.begins_after(given):
             return None
-        is_first = given.begins or given == self._first or self._owned.standing.is_noted_as_first(given)
+        is_first = given.begins or given == self._first or self._owned.journal_state.is_noted_as_first(given)
         is_unplanned = is_first and given.generation > self._owned.ledger.generation
         if is_unplanned and not self.may_follow(Offset(self._owned.journal.id, 0, 0), given):
             return None
         self._owned.take(given)
-        step = checkpoint.reconcile(given, self._owned.standing, has_planned=has_planned, may_be_lost=may_be_lost)
+        step = checkpoint.reconcile(given, self._owned.journal_state, has_planned=has_planned, may_be_lost=may_be_lost)
         if isinstance(step, Refuse):
             self._refuse(step)
             return None
@@ -104,7 +104,7 @@ class Continuity:
 
     def require_none_lost(self, start: Offset) -> None:
         """Raise DataLossError, or give up the log, if it has a blind epoch where it has lost the one after `start`."""
-        if (refusal := checkpoint.lost_behind_blind(start, self._owned.standing)) is not None:
+        if (refusal := checkpoint.lost_behind_blind(start, self._owned.journal_state)) is not None:
             self._refuse(refusal)
 
     def _refuse(self, refusal: Refuse) -> bool:

@@ -111,7 +111,7 @@ class Driver:
         """
         owned = self._owned_or_none
         journal = owned.journal if owned else self._preflight.find_or_make(self._clock.now())
-        settled = owned.standing.settled_at_start if owned else journal.ledger()
+        settled = owned.journal_state.settled_at_start if owned else journal.ledger()
         start = Offset(journal.id, settled.epoch, 0)
         self.position = self.position or start
         return start
@@ -170,7 +170,7 @@ class Driver:
         # Before the verdict on `start`: messages that it has served, and they have taken over, are not carried.
         owned.release_others()
         if not self.log(start).begins_after(start) and start.epoch > owned.ledger.epoch:
-            open_epoch = self._epochs.opened(owned, start)
+            open_epoch = self._epochs.open_at(owned, start)
             verdict = owned.close(open_epoch)
             self._figures.note_over(open_epoch, verdict)
             carried = len(verdict.carried_receipts())
@@ -223,7 +223,7 @@ class Driver:
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
 
         An epoch that leaves nothing is not settled before the next one is announced: where a batch is another source's
-        alone, Spark commits ours without that, and a ledger that is put cannot be told later what follows. Nor is one
+        alone, Spark commits ours without that, and a ledger that is put does not learn later what follows. Nor is one
         whose rows nobody has looked at, before Spark asks for the next one: there is nothing to delete.
         """
         owned = self._owned(end)
@@ -259,7 +259,7 @@ class Driver:
     def _settle(self, owned: Ownership, end: Offset, *, followed_by: Offset | None) -> None:
         owned.take(end)
         before = owned.ledger.unconfirmed
-        settled = self._epochs.opened(owned, end)
+        settled = self._epochs.open_at(owned, end)
         owned.settle(settled, followed_by=followed_by)
         self.query = self.query or settled.query
         self._work.note_settled(before, owned.ledger.unconfirmed)
@@ -291,9 +291,9 @@ class Driver:
     def _owned(self, known: Offset | None) -> Ownership:
         """Return the journal, opened and claimed by the first call; `known` is an offset from Spark's checkpoint."""
         if self._owned_or_none is None:
-            opened = open_journal(self._preflight, known, self._options, self._clock.now())
+            opened_journal = open_journal(self._preflight, known, self._options, self._clock.now())
             self._owned_or_none = owned = Ownership(
-                opened,
+                opened_journal,
                 queue=self._queue,
                 lease=self._lease,
                 clock=self._clock,
@@ -301,7 +301,7 @@ class Driver:
                 drop_pool=self._drop_pool,
             )
             self._log_or_none = Continuity(
-                owned, fail_on_data_loss=self._options.fail_on_data_loss, gives_up=opened.is_refused
+                owned, fail_on_data_loss=self._options.fail_on_data_loss, gives_up=opened_journal.is_refused
             )
             self._heartbeat.start()
         return self._owned_or_none

@@ -19,7 +19,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, tell
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, publish
 from sqs_fifo_spark.source.planning import deal_out, plan_partitions
 from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment
@@ -149,7 +149,7 @@ class Epoch:
             self.offset,
             after=after,
             deal=self.deal,
-            told=tell(self.deal, self._journal, self.offset),
+            deal_in_plans=publish(self.deal, self._journal, self.offset),
             expected=self.expected,
             max_messages=self.max_messages,
             max_bytes=max_bytes,
@@ -209,8 +209,8 @@ class Epoch:
         counts = {partition: end.origin.link for partition, end in ends.items()}
         if not any(head.chain.deferring for head in ends.values()):
             is_refused = any(entry.receipt is None for entry in ledger.unconfirmed.values())
-            asked = 2 if is_refused else 1 if carried else 0
-            counts = {partition: min(count, asked) for partition, count in counts.items()}
+            most = 2 if is_refused else 1 if carried else 0
+            counts = {partition: min(count, most) for partition, count in counts.items()}
         return [(partition, link) for partition, count in counts.items() for link in range(count)]
 
     def _close_chains(self) -> None:
@@ -231,7 +231,7 @@ class Epoch:
     def is_unread(self) -> bool:
         """True if no task has read anything of this closed epoch, though this driver has given it to Spark."""
         may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self.is_replay
-        return may_be_read and not self._chains.begun()
+        return may_be_read and not self._chains.begun_partitions()
 
     def taken_over(self) -> Iterator[Receipt]:
         """Yield the receipts that were carried to this closed epoch."""

@@ -51,7 +51,7 @@ class Epochs:
     def is_next(self, offset: Offset) -> bool:
         return self.next is not None and self.next.offset == offset
 
-    def opened(self, owned: Ownership, offset: Offset) -> Epoch:
+    def open_at(self, owned: Ownership, offset: Offset) -> Epoch:
         """Return the open epoch, the one named by `offset`, be it of an earlier driver."""
         if self.open is None or self.open.offset != offset:
             self.open = self.make(owned, offset)
@@ -80,15 +80,15 @@ class Epochs:
         """Make it the next one, which Spark's log has lost: see `Driver.latest_offset`."""
         owned.take(lost)
         self.next = self.make(owned, lost, max_messages=max_messages)
-        with owned.told_as_fenced():
+        with owned.claim_checked_on_error():
             self.next.replay(after)
 
     def plan(self, owned: Ownership, offset: Offset, *, after: str) -> list[PartitionPlan]:
-        """Open the epoch, which was announced; or if by an earlier driver, what it had. Return its plans."""
+        """Open the announced epoch, and return its plans; one of an earlier driver is a replay."""
         most = self._options.max_messages_per_trigger
         announced = self.next if self.is_next(offset) else None
         epoch = announced or self.make(owned, offset, max_messages=most, expected=most)
-        with owned.told_as_fenced():
+        with owned.claim_checked_on_error():
             if announced is None:
                 epoch.replay(after)
             plans = epoch.plan(

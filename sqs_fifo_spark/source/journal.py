@@ -214,9 +214,9 @@ class Journal(ClaimedJournal):
         data = self.store.get(name)
         return None if data is None else parse_json(data, name)
 
-    def put_skip(self, message_id: str, told: Mapping[str, Any]) -> None:
+    def put_skip(self, message_id: str, mark: Mapping[str, Any]) -> None:
         """Mark this message: no driver that opens the journal from now on serves it. The mark stays, as a record."""
-        self.store.put_if_absent(_skipped_name(message_id), to_json(told))
+        self.store.put_if_absent(_skipped_name(message_id), to_json(mark))
 
     # Ledgers
 
@@ -250,13 +250,13 @@ class Journal(ClaimedJournal):
 
         Raises FencedError if a driver of a higher claim has put one: that stands, and it may say something else.
         """
-        standing = self.store.list("ledger")
-        place, last = (self.own_claim, epoch), max(map(_place, standing), default=_NO_LEDGER)
+        names = self.store.list("ledger")
+        place, last = (self.own_claim, epoch), max(map(_place, names), default=_NO_LEDGER)
         if last > place:
             raise self._overtaken(epoch, last[0])
         if last < place:
             raise self.vanished(_ledger_name(*place))
-        return [old for old in standing if _place(old) < place]
+        return [old for old in names if _place(old) < place]
 
     def _overtaken(self, epoch: int, claim: int) -> FencedError:
         return FencedError(

@@ -28,7 +28,7 @@ from sqs_fifo_spark.source.batches import Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.receive import Received
+from sqs_fifo_spark.source.receive import ReceivedMessages
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
@@ -102,7 +102,7 @@ class Lease:
                         receipt, since + self._heartbeat_s, since + self._visibility_timeout_s, may_be_deleted
                     )
 
-    def hold_received(self, received: Received) -> None:
+    def hold_received(self, received: ReceivedMessages) -> None:
         """Hold the messages of one receive. If they were long on their way, renew them at once, by one try.
 
         A heartbeat that held nothing may wake only after they have lapsed. A refusal is left to it: it meets the same.
@@ -119,9 +119,9 @@ class Lease:
 
     def is_held(self, receipt: Receipt) -> bool:
         """Return whether the hold is, as far as this process knows, still ours."""
-        return not self.lapsed([receipt])
+        return not self.lapsed_receipts([receipt])
 
-    def lapsed(self, receipts: Iterable[Receipt]) -> list[Receipt]:
+    def lapsed_receipts(self, receipts: Iterable[Receipt]) -> list[Receipt]:
         """Return the receipts whose hold is, as far as this process knows, no longer ours."""
         with self._lock:
             now = self._clock.monotonic()

@@ -22,7 +22,7 @@ _KINDS: Mapping[str, Any] = {**get_type_hints(Receipt), "received_at": (int, flo
 
 
 @dataclass(frozen=True)
-class Unconfirmed:
+class UnconfirmedMessage:
     """A message of a settled epoch whose delete SQS has not confirmed.
 
     It has expired by `until`, in wall-clock seconds, if it was not deleted before. Later messages of its group, by
@@ -45,7 +45,7 @@ class Ledger:
     """
 
     epoch: int
-    unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
+    unconfirmed: Mapping[str, UnconfirmedMessage] = field(default_factory=dict)
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     plan: int = 0
     """The name of the plan of `epoch`; 0 if a generation began with it, and settled all that was there before."""
@@ -102,7 +102,7 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
     content = parse_json(data, name)
     try:
         unconfirmed = {
-            message_id: Unconfirmed(
+            message_id: UnconfirmedMessage(
                 _time(entry["until"]), _text(entry["group"]), _whole(entry["sequence"]), _receipt(entry["receipt"])
             )
             for message_id, entry in content["unconfirmed"].items()

@@ -17,17 +17,17 @@ from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
-from sqs_fifo_spark.source.checkpoint import Standing, Unsettled
+from sqs_fifo_spark.source.checkpoint import JournalState, UnsettledPlan
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import Answer, Pool
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S, delete_committed, release
-from sqs_fifo_spark.source.startup import Opened
+from sqs_fifo_spark.source.startup import OpenedJournal
 from sqs_fifo_spark.source.verdict import Verdict
 
 _GAP = 4
@@ -42,7 +42,7 @@ class Ownership:
 
     def __init__(
         self,
-        opened: Opened,
+        opened_journal: OpenedJournal,
         *,
         queue: Queue,
         lease: Lease,
@@ -50,13 +50,13 @@ class Ownership:
         read_pool: Pool,
         drop_pool: Pool,
     ) -> None:
-        self.journal = opened.journal
-        self.claim = opened.claim
-        self.skipped = opened.skipped
+        self.journal = opened_journal.journal
+        self.claim = opened_journal.claim
+        self.skipped = opened_journal.skipped
         """Ids of messages that an operator has moved aside."""
-        self._ledger = opened.ledger
-        self._settled_at_start = opened.ledger.settled
-        self._unsettled = _by_plan(opened, read_pool)
+        self._ledger = opened_journal.ledger
+        self._settled_at_start = opened_journal.ledger.settled
+        self._unsettled = _by_plan(opened_journal, read_pool)
         self._own: set[EpochPlan] = set()
         """Those of them that Spark's log has."""
         self._released: set[EpochPlan] = set()
@@ -84,9 +84,9 @@ class Ownership:
         return self._ledger
 
     @property
-    def standing(self) -> Standing:
+    def journal_state(self) -> JournalState:
         """Return the state of the journal that decides whether Spark's checkpoint fits."""
-        return Standing(
+        return JournalState(
             self.journal.id,
             self.journal.location,
             self._ledger,
@@ -133,8 +133,8 @@ class Ownership:
             raise
 
     @contextmanager
-    def told_as_fenced(self) -> Iterator[None]:
-        """Raise the driver's FencedError where it finds an epoch settled, gone or fenced: another one has done that."""
+    def claim_checked_on_error(self) -> Iterator[None]:
+        """Raise the driver's FencedError where an epoch is settled, gone or fenced: another one has done that."""
         try:
             yield
         except (EpochSettledError, FencedError, JournalUnavailableError):
@@ -197,7 +197,7 @@ class Ownership:
         self._own = {first.of}
         self.release_others()
         end = EpochPlan(first.epoch - 1, 0)
-        begun = replace(
+        ledger = replace(
             self._ledger,
             epoch=end.epoch,
             plan=0,
@@ -207,7 +207,7 @@ class Ownership:
             begun_after=after.of if after.plan else None,
             followed_by=first if after.plan else None,
         )
-        self._put(begun, end, ())
+        self._put(ledger, end, ())
 
     # Ending epochs
 
@@ -217,7 +217,7 @@ class Ownership:
         It is asked once the chains are closed. Else a newer driver may have settled the epoch, and late tasks have put
         segments since, with messages that it never served.
         """
-        with self.told_as_fenced():
+        with self.claim_checked_on_error():
             verdict = epoch.close(self._ledger)
         self.require_claim()
         self._judged = epoch
@@ -303,7 +303,7 @@ class Ownership:
     def release(self, receipts: Iterable[Receipt]) -> None:
         release(receipts, queue=self._queue, lease=self._lease)
 
-    def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, Unconfirmed]:
+    def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, UnconfirmedMessage]:
         return delete_committed(
             receipts,
             self._ledger.unconfirmed,
@@ -324,20 +324,21 @@ class Ownership:
             dropping.result()
 
 
-def _by_plan(opened: Opened, pool: Pool) -> Mapping[EpochPlan, Unsettled]:
+def _by_plan(opened_journal: OpenedJournal, pool: Pool) -> Mapping[EpochPlan, UnsettledPlan]:
     """Return the unsettled objects by epoch and plan. One link of each plan has its offset."""
+    journal = opened_journal.journal
     names: dict[EpochPlan, list[str]] = {}
-    for epoch, found in opened.unsettled.items():
+    for epoch, found in opened_journal.unsettled.items():
         for name in found:
-            names.setdefault(EpochPlan(epoch, opened.journal.plan_of(name) or 0), []).append(name)
+            names.setdefault(EpochPlan(epoch, journal.plan_of(name) or 0), []).append(name)
     links = {each: max(filter(Journal.is_link, of), default=None) for each, of in names.items()}
-    told = [(each, link) for each, link in links.items() if link is not None]
-    heads = pool.map(opened.journal.head, [link for _, link in told])
-    origins = {each: head.origin for (each, _), head in zip(told, heads, strict=True) if head is not None}
+    plan_links = [(each, link) for each, link in links.items() if link is not None]
+    heads = pool.map(journal.head, [link for _, link in plan_links])
+    origins = {each: head.origin for (each, _), head in zip(plan_links, heads, strict=True) if head is not None}
     return {
-        each: Unsettled(
+        each: UnsettledPlan(
             tuple(of),
-            Offset(opened.journal.id, each.epoch, origins[each].partitions, each.plan) if each in origins else None,
+            Offset(journal.id, each.epoch, origins[each].partitions, each.plan) if each in origins else None,
             origins[each].after if each in origins else "",
             Journal.caught_name(*each) in of,
         )

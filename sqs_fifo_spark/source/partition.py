@@ -49,9 +49,9 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     pools = Pools()
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
     beginning = ThreadPoolExecutor(3, thread_name_prefix="sqs-fifo-begin")
-    begun = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning)
+    chain = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning)
     try:
-        with closing(pools), closing(begun) as links:
+        with closing(pools), closing(chain) as links:
             for rows in _gathered(links):
                 yield from _batches(rows)
     finally:
@@ -114,7 +114,7 @@ def serve(
 
     is_begun = threading.Event()
     first, is_current = pool.submit(lambda: read(0)), pool.submit(look)
-    carried = pool.submit(lambda: _decided(plan, journal, is_begun))
+    carried = pool.submit(lambda: _assigned_messages(plan, journal, is_begun))
     try:
         segment, end, decided = first.result(), None, list[Message]()
         if segment is None or plan.skips:
@@ -145,7 +145,7 @@ def serve(
             yield segment.served(skipped)
 
 
-def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -> list[Message]:
+def _assigned_messages(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -> list[Message]:
     """Return the assigned messages with their rows; perhaps not all if the chain `is_begun`, for it has them."""
     messages: list[Message] = []
     for share in deal_of(plan, journal).shares:

@@ -64,8 +64,8 @@ class Deal:
         """Return the deal's bytes, none if it is empty; the same ones for the same deal."""
         if self == Deal():
             return b""
-        told = (self.shares, self.groups, sorted(self.reserved), sorted(self.skipped))
-        return zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 1)
+        parts = (self.shares, self.groups, sorted(self.reserved), sorted(self.skipped))
+        return zlib.compress(json.dumps(parts, separators=(",", ":")).encode(), 1)
 
     @staticmethod
     def decode(data: bytes) -> Deal:
@@ -106,7 +106,7 @@ class PartitionPlan:
     """The query's id, for its log lines: Spark gives it to the task, and not to the driver that plans."""
 
 
-def tell(deal: Deal, journal: Journal, offset: Offset) -> bytes | str:
+def publish(deal: Deal, journal: Journal, offset: Offset) -> bytes | str:
     """Return the deal's bytes for the plans of `offset`, or the name of its object if it is long. Runs on the driver.
 
     The name holds a checksum: an object that is there already is this one, whose put has lost its answer. Raises

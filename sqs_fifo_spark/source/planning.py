@@ -97,7 +97,7 @@ def deal_out(
     order = sorted(by_group, key=lambda group: sorted({number for number, _ in by_group[group]}))
     first = zlib.crc32(order[0].encode()) if order else 0  # else a few groups would always go to the first partition
     groups: dict[str, int] = {}
-    taken: dict[tuple[int, int], list[int]] = {}
+    places_by_object: dict[tuple[int, int], list[int]] = {}
     sizes, before = [0] * count, 0
     for group in order:
         partition = (before * count // min(len(left), max_messages) + first) % count
@@ -107,11 +107,11 @@ def deal_out(
                 reserved.add(group)
                 break
             sizes[partition] += heads[number].sizes[place]
-            taken.setdefault((partition, number), []).append(place)
+            places_by_object.setdefault((partition, number), []).append(place)
             groups[group] = partition
     shares = tuple(
         Share(partition, names[number], heads[number].origin.writer, tuple(sorted(places)))
-        for (partition, number), places in taken.items()
+        for (partition, number), places in places_by_object.items()
     )
     return Deal(shares, groups, frozenset(reserved), skipped if is_replay else frozenset())
 
@@ -121,7 +121,7 @@ def plan_partitions(
     *,
     after: str,
     deal: Deal,
-    told: bytes | str,
+    deal_in_plans: bytes | str,
     expected: int,
     max_messages: int,
     max_bytes: int,
@@ -130,8 +130,8 @@ def plan_partitions(
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
-    `told` is the deal in the plans' form: see `plan.tell`. Limits are shared out evenly, after the assigned messages
-    have been counted, and so are the `expected` messages: a partition that runs early leaves the others their part.
+    `deal_in_plans` is the result of `plan.publish`. Limits are shared out evenly, after the assigned messages have been
+    counted, and so are the `expected` messages: a partition that runs early leaves the others their part.
     Where tasks delete, all expected messages may be of one group, which only one partition gets at a time.
     """
     count = offset.partitions
@@ -158,7 +158,7 @@ def plan_partitions(
             claim=claim,
             deletes=deletes,
             expected=expected,
-            deal=told,
+            deal=deal_in_plans,
             skips=bool(deal.skipped),
         )
         for index in range(count)

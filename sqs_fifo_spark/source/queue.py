@@ -25,12 +25,12 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
-from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.bandwidth import MOST_RENEWAL_THREADS, RENEWAL_S, renewal_threads
-from sqs_fifo_spark.source.batches import Entries, Outcome, paired, split_into_batches
+from sqs_fifo_spark.source.batches import Entries, Outcome, outcome_pairs, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
-from sqs_fifo_spark.source.receive import Receive, Received
+from sqs_fifo_spark.source.receive import Receive, ReceivedMessages
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Queue(QueueCalls):
         """Codes of refused entries that were logged."""
         self._deletes = 1 if self.pace.is_slow else deletes
         # For a client that cannot send a call without waiting for its answer. Calls there wait for nothing else.
-        self._begun_pool = pool("begun", max(CONCURRENT_CALLS, deletes))
+        self._ask_pool = pool("begun", max(CONCURRENT_CALLS, deletes))
         self._call_pool = pool("call", CONCURRENT_CALLS)
         self._renewal_pool = pool("renewal", MOST_RENEWAL_THREADS)
         self._renewals = renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)
@@ -106,7 +106,7 @@ class Queue(QueueCalls):
         """Number of renewals that took too long, in the last pass."""
 
     def _beside(self, ask: Ask) -> Ask:
-        return self._begun_pool.submit(ask).result
+        return self._ask_pool.submit(ask).result
 
     def require_permissions(self) -> None:
         """Raise AccessDeniedError unless messages may be deleted and their visibility changed.
@@ -145,7 +145,7 @@ class Queue(QueueCalls):
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return int(parsedate_to_datetime(date).timestamp() if date else self._clock.now()) * 1_000
 
-    def receive(self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S) -> Received:
+    def receive(self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S) -> ReceivedMessages:
         """Do as `begin_receive` when it is its turn, and wait for its answer."""
         self.pace.wait()
         return self.begin_receive(max_messages, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False).result()
@@ -157,7 +157,7 @@ class Queue(QueueCalls):
         wait_time_s: int = 0,
         budget_s: float = CALL_BUDGET_S,
         is_beside: bool = True,
-    ) -> Begun[Received]:
+    ) -> PendingCall[ReceivedMessages]:
         """Ask for up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
 
         With `wait_time_s` SQS answers when a message comes or the time is over. Retries carry the same attempt id, so
@@ -174,7 +174,7 @@ class Queue(QueueCalls):
         if is_beside:
             receive.begin(functools.partial(self._begin, "receive_message", receive.long_s, self._beside))
         ask = functools.partial(receive.ask, functools.partial(self._call, "receive_message", receive.long_s))
-        return Begun(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
+        return PendingCall(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
     def finish_receive(self, finish: Callable[[], T]) -> Answer[T]:
         """Do the rest of a receive beside others, once its first try has failed."""
@@ -196,35 +196,35 @@ class Queue(QueueCalls):
         parts = split_into_batches(receipts)
         deadline = self._clock.monotonic() + budget_s + self.pace.needed_s(len(parts))
 
-        def begin(entries: list[Receipt]) -> Begun[list[Outcome]]:
+        def begin(entries: list[Receipt]) -> PendingCall[list[Outcome]]:
             has_turn = self.pace.wait(latest=deadline)
             before_call(entries)
             return self._begin_delete(entries, deadline if has_turn else -math.inf)
 
-        begun: list[Begun[list[Outcome]]] = []
+        calls: list[PendingCall[list[Outcome]]] = []
         begun_at: list[float] = []
         answered = 0
         all_well = True
         # One thread sends and waits, while all goes well; calls that fail, or are slow to begin, are made in several.
         for part in parts:
-            while all_well and answered < len(begun):
+            while all_well and answered < len(calls):
                 is_slow = is_held_up(begun_at[answered], self._clock) and not self.pace.is_slow
-                if len(begun) - answered < self._deletes and not is_slow:
+                if len(calls) - answered < self._deletes and not is_slow:
                     break
-                all_well = begun[answered].wait() and not (is_slow and len(begun) < CONCURRENT_CALLS)
+                all_well = calls[answered].wait() and not (is_slow and len(calls) < CONCURRENT_CALLS)
                 answered += 1
             if not all_well:
                 break
             begun_at.append(self._clock.monotonic())
-            begun.append(begin(part))
-        there = [each.wait() for each in begun]
+            calls.append(begin(part))
+        there = [each.wait() for each in calls]
         is_done = all(there) and len(there) == len(parts)
 
         def outcomes(place: int) -> list[Outcome]:
-            return (begun[place] if place < len(begun) else begin(parts[place])).result()
+            return (calls[place] if place < len(calls) else begin(parts[place])).result()
 
         answers = map(outcomes, range(len(parts))) if is_done else self._call_pool.map(outcomes, range(len(parts)))
-        return paired(parts, answers)
+        return outcome_pairs(parts, answers)
 
     def begin_delete(
         self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]
@@ -235,13 +235,13 @@ class Queue(QueueCalls):
         """
         self.pace.wait()
         before_call(receipts)
-        begun = self._begin_delete(receipts, self._clock.monotonic() + budget_s)
-        return lambda: list(zip(receipts, begun.result(), strict=True))
+        call = self._begin_delete(receipts, self._clock.monotonic() + budget_s)
+        return lambda: list(zip(receipts, call.result(), strict=True))
 
-    def _begin_delete(self, receipts: Sequence[Receipt], deadline: float) -> Begun[list[Outcome]]:
+    def _begin_delete(self, receipts: Sequence[Receipt], deadline: float) -> PendingCall[list[Outcome]]:
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
-            return Begun(lambda: [Outcome.FAILED] * len(receipts), clock=self._clock, budget_s=0.0)
+            return PendingCall(lambda: [Outcome.FAILED] * len(receipts), clock=self._clock, budget_s=0.0)
         handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
         return self._begin_batch("delete_message_batch", handles, left_s)
 
@@ -321,19 +321,19 @@ class Queue(QueueCalls):
 
     def _begin_batch(
         self, operation: str, given: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
-    ) -> Begun[list[Outcome]]:
+    ) -> PendingCall[list[Outcome]]:
         """Send a call for up to ten entries, only on demand if not `is_beside`; return outcomes, FAILED if in vain."""
         entries = Entries(operation, self._url, given)
         request = entries.request()
-        begun = self._begin(operation, 0, self._beside, Entries=request) if is_beside else None
+        pending = self._begin(operation, 0, self._beside, Entries=request) if is_beside else None
 
         def ask() -> list[Outcome]:
-            nonlocal request, begun
-            asked, request = request or entries.request(), []
-            first, begun = begun, None
-            for code in entries.note(self._call(operation, begun=first, Entries=asked)):
+            nonlocal request, pending
+            batch, request = request or entries.request(), []
+            first, pending = pending, None
+            for code in entries.note(self._call(operation, pending=first, Entries=batch)):
                 self._warn_of_refused(operation, code)
             entries.require_all()
             return entries.outcomes
 
-        return Begun(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: entries.outcomes)
+        return PendingCall(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: entries.outcomes)

@@ -19,7 +19,7 @@ from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
-from sqs_fifo_spark.logs import tell_of
+from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.source.driver import Driver
@@ -63,22 +63,22 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
-        tell_of(self._options.queue_name)
+        set_subject(self._options.queue_name)
         return self._startless.initial_offset().to_json()
 
     @called_by_spark
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
         if start is None:
-            tell_of(self._options.queue_name)
+            set_subject(self._options.queue_name)
             return self._startless.latest_offset().to_json()
-        last = self._told(start)
+        last = self._offset(start)
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
         return self._driver.latest_offset(last, max_messages).to_json()
 
     @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plans = self._startless.plan(Offset.from_json(start), self._told(end))
+        plans = self._startless.plan(Offset.from_json(start), self._offset(end))
         return [SqsFifoPartition(plan) for plan in plans]
 
     @called_by_spark
@@ -87,14 +87,14 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema = pa.schema(list(fields.values()))
         context = TaskContext.get()
         plan = replace(partition.value, query=context.getLocalProperty("sql.streaming.queryId") if context else None)
-        tell_of(self._options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
+        set_subject(self._options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
         for batch in read_partition(self._options, plan):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in fields], schema=schema)
         exempt_from_collection()
 
     @called_by_spark
     def commit(self, end: dict[str, Any]) -> None:
-        self._startless.commit(self._told(end))
+        self._startless.commit(self._offset(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages_per_trigger)
@@ -113,10 +113,10 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver_or_none.stop()
         self._pools.close()
 
-    def _told(self, offset: dict[str, Any]) -> Offset:
+    def _offset(self, offset: dict[str, Any]) -> Offset:
         """Return Spark's offset; log lines name its epoch from now on."""
         known = Offset.from_json(offset)
-        tell_of(self._options.queue_name, query=self._driver.query, epoch=known.epoch)
+        set_subject(self._options.queue_name, query=self._driver.query, epoch=known.epoch)
         return known
 
     @property

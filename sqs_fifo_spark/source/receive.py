@@ -32,7 +32,7 @@ process keeps it, for a task has one receive where the link is slow. It changes 
 """
 
 
-class Received(list[Message]):
+class ReceivedMessages(list[Message]):
     """The messages of one receive."""
 
     def __init__(self, messages: Iterable[Message] = (), *, since: float = 0.0, is_cut: bool = False) -> None:
@@ -59,9 +59,9 @@ class Receive:
         self._within_s = WORTH * visibility_timeout_s
         self._is_hiding = False
         """True if a try of it was cut and brought nothing: SQS hides the messages that it had asked for."""
-        self._asked: tuple[float, float] | None = None
+        self._begun_at: tuple[float, float] | None = None
         """The time at which it was begun, on both clocks, until somebody has waited for that."""
-        self._begun: Ask | None = None
+        self._pending: Ask | None = None
         self._renew_attempt()
         self._number = self._attempt.int >> 128 - _RECEIVE_BITS
 
@@ -82,22 +82,22 @@ class Receive:
 
     def begin(self, begin: Callable[..., Ask]) -> None:
         """Send it by `begin`, which is given its arguments."""
-        self._asked = self._times()
+        self._begun_at = self._times()
         with arriving(self._arrival):
-            self._begun = begin(**self._arguments())
+            self._pending = begin(**self._arguments())
 
-    def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
-        """Return the answer by `call`, which is given its arguments and the `begun` request.
+    def ask(self, call: Callable[..., Mapping[str, Any]]) -> ReceivedMessages:
+        """Return the answer by `call`, which is given its arguments and the `pending` request.
 
         Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
         message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
         """
-        received_at, asked_at = self._asked or self._times()
-        begun, self._asked, self._begun = self._begun, None, None
+        received_at, asked_at = self._begun_at or self._times()
+        pending, self._begun_at, self._pending = self._pending, None, None
         arrival = self._arrival
         try:
             with arriving(arrival):
-                answer = call(begun=begun, **self._arguments())
+                answer = call(pending=pending, **self._arguments())
         except VoidAttemptError as error:
             self._renew_attempt()
             raise TransientQueueError(str(error)) from None
@@ -124,7 +124,7 @@ class Receive:
                 self._url,
                 self._within_s,
             )
-        return Received(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
+        return ReceivedMessages(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
 
     def _times(self) -> tuple[float, float]:
         return self._clock.now(), self._clock.monotonic()

@@ -15,7 +15,7 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.demand import Allowance, Demand
 from sqs_fifo_spark.source.journal import Journal
@@ -23,7 +23,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
 from sqs_fifo_spark.source.queue import Queue, is_held_up
-from sqs_fifo_spark.source.receive import Received
+from sqs_fifo_spark.source.receive import ReceivedMessages
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
@@ -94,10 +94,10 @@ class Receiver:
             if link.is_full:
                 break
             if wait_time_s and not link.made:
-                asked = self._receive(1, wait_time_s)
+                all_answers = self._receive(1, wait_time_s)
             else:
-                asked = self._receive(self._demand.at_once(link, self.chain), 0)
-            answers = [answer for answer in asked if answer]
+                all_answers = self._receive(self._demand.at_once(link, self.chain), 0)
+            answers = [answer for answer in all_answers if answer]
             has_freed = False
             for answer in answers:
                 self._demand.note_answer(answer)
@@ -105,14 +105,14 @@ class Receiver:
                 messages += kept
                 link.take(kept)
                 has_freed = has_freed or len(kept) < len(answer)
-            if len(answers) < len(asked) and not has_freed:  # else messages behind a copy were locked
+            if len(answers) < len(all_answers) and not has_freed:  # else messages behind a copy were locked
                 self.is_over = not self._demand.in_links or (may_end and not messages)
                 break
         self._demand.end_link(link, messages)
         if self._demand.in_links and may_end and self.chain.has_only_new(messages):
             self.is_over = True
         # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
-        held_no_more = self._lease.lapsed(each.receipt for each in messages)
+        held_no_more = self._lease.lapsed_receipts(each.receipt for each in messages)
         lapsed = self._copies.lost_groups.union(each.message_group_id for each in held_no_more)
         if not lapsed:
             return messages
@@ -130,18 +130,18 @@ class Receiver:
         handles = {receipt.receipt_handle for receipt in receipts}
         self.unsealed = [each for each in self.unsealed if each.receipt_handle not in handles]
 
-    def _receive(self, count: int, wait_time_s: int) -> list[Received]:
+    def _receive(self, count: int, wait_time_s: int) -> list[ReceivedMessages]:
         """Return the answers of up to so many receives, all held; after an error, which is raised, see `unsealed`."""
         left = self.chain.messages
-        begun: list[tuple[float, Begun[Received]]] = []
-        while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):
-            begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
+        calls: list[tuple[float, PendingCall[ReceivedMessages]]] = []
+        while len(calls) < count and not (calls and (self._queue.pace.is_slow or is_held_up(calls[0][0], self._clock))):
+            calls.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
             left -= MAX_ENTRIES
-        answers: dict[int, Received] = {}
-        failed: dict[int, Callable[[], Received]] = {}
-        waits: dict[int, Answer[Received]] = {}
+        answers: dict[int, ReceivedMessages] = {}
+        failed: dict[int, Callable[[], ReceivedMessages]] = {}
+        waits: dict[int, Answer[ReceivedMessages]] = {}
         errors: list[Exception] = []
-        for place, (asked_at, call) in enumerate(begun):
+        for place, (asked_at, call) in enumerate(calls):
             finish = functools.partial(self._finish, asked_at, call)
             if call.wait():
                 answers[place] = finish()
@@ -164,25 +164,25 @@ class Receiver:
             raise errors[0]
         return [answers[place] for place in sorted(answers)]
 
-    def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[Received]]:
+    def _begin(self, most: int, wait_time_s: int) -> tuple[float, PendingCall[ReceivedMessages]]:
         self._queue.pace.wait()
         asked_at = self._clock.monotonic()
         budget_s = self.chain.until - asked_at
         return asked_at, self._queue.begin_receive(most, wait_time_s=wait_time_s, budget_s=budget_s)
 
-    def _finish(self, asked_at: float, call: Begun[Received]) -> Received:
+    def _finish(self, asked_at: float, call: PendingCall[ReceivedMessages]) -> ReceivedMessages:
         """Return the answer to a receive that was begun then. May run beside others."""
         try:
             answer = call.result()
         except TransientQueueError as error:
             if not error.is_throttling or self.chain.until - asked_at >= _LAST_S:
                 _log.warning("a partition stops receiving early: %s", error)
-            return Received()
+            return ReceivedMessages()
         # At once: others may take long, and finding the copies among them reads the ledger.
         self._lease.hold_received(answer)
         return answer
 
-    def _keep(self, answer: Received) -> list[Message]:
+    def _keep(self, answer: ReceivedMessages) -> list[Message]:
         """Delete the copies in an answer, which is held; return the other messages."""
         kept = self._copies.delete_from(answer)
         if kept is not answer:

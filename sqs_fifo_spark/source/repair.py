@@ -34,7 +34,7 @@ class NoSuchMessageError(SqsFifoError):
 
 
 @dataclass(frozen=True)
-class Taken:
+class Takeover:
     """A journal that this process has taken over."""
 
     journal: Journal
@@ -71,7 +71,7 @@ def require_no_owner(
     return owner.claim
 
 
-def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Taken:
+def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Takeover:
     """Take the journal over, and drop settled objects.
 
     Runs where an operator calls it. Raises FencedError if a query opens the journal at the same time; and, with
@@ -79,7 +79,7 @@ def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Ta
     """
     claim = journal.claim(this_command(now=clock.now()), after=after)
     ledger = journal.ledger()
-    return Taken(journal, claim, ledger, settle_claim(journal, claim, ledger))
+    return Takeover(journal, claim, ledger, settle_claim(journal, claim, ledger))
 
 
 def require_open(journal: Journal, epoch: int) -> None:
@@ -111,7 +111,7 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
 
 
 def skip(
-    taken: Taken,
+    takeover: Takeover,
     epoch: int,
     message_id: str,
     clock: Clock,
@@ -129,36 +129,36 @@ def skip(
     `put_aside`; and FencedError if a query has opened the journal before the mark, which then does not know of it, or
     if another command has moved the message to another place meanwhile.
     """
-    is_new = taken.journal.skip_of(message_id) is None
+    is_new = takeover.journal.skip_of(message_id) is None
     if is_new:
-        row = find(taken.journal, epoch, message_id)
+        row = find(takeover.journal, epoch, message_id)
         put_aside(row)
         moved = datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
         host = socket.gethostname()
         by = {"at": moved, "by": _operator(), "host": host}
-        told = {"epoch": epoch, "messageId": message_id, "to": to, **by, **_place(row)}
-        taken.journal.put_skip(message_id, told)
-        mark = taken.journal.skip_of(message_id) or told
+        own_mark = {"epoch": epoch, "messageId": message_id, "to": to, **by, **_place(row)}
+        takeover.journal.put_skip(message_id, own_mark)
+        mark = takeover.journal.skip_of(message_id) or own_mark
         if mark.get("to") != to or (is_on_host and mark.get("host") != host):
             raise FencedError(
                 f"message '{message_id}' is in '{to}' (host {host}), but another command has moved it to "
                 f"'{mark.get('to')}' (host {mark.get('host')}) at the same time, so it is in both."
             )
     try:
-        taken.require_claim()
+        takeover.require_claim()
     except FencedError:
-        owner = taken.journal.owner()
+        owner = takeover.journal.owner()
         # Another command serves nothing. With a claim further on, a query may have come between.
-        if owner is not None and owner.is_command and owner.claim == taken.claim + 1:
+        if owner is not None and owner.is_command and owner.claim == takeover.claim + 1:
             return is_new
         raise FencedError(
             f"message '{message_id}' was moved to '{to}' and marked, but a query has opened the journal at "
-            f"'{taken.journal.location}' meanwhile, and may still serve it. Start that query again."
+            f"'{takeover.journal.location}' meanwhile, and may still serve it. Start that query again."
         ) from None
     return is_new
 
 
-def release(taken: Taken, queue: Queue) -> Counter[Outcome]:
+def release(takeover: Takeover, queue: Queue) -> Counter[Outcome]:
     """Release unsettled messages, for SQS to deliver them at once. Return the number of each outcome.
 
     None is deleted, and the journal keeps all: a query that goes on from its checkpoint serves them from there, and
@@ -172,17 +172,17 @@ def release(taken: Taken, queue: Queue) -> Counter[Outcome]:
         if known is None or known.recency <= receipt.recency:
             newest[receipt.message_id] = receipt
 
-    for name in (name for names in taken.unsettled.values() for name in names):
-        head = taken.journal.head(name)
+    for name in (name for names in takeover.unsettled.values() for name in names):
+        head = takeover.journal.head(name)
         for receipt in (*head.receipts, *head.chain.unconfirmed) if head else ():
             note(receipt)
-    for name, message_ids in taken.ledger.carried.items():
-        for receipt in taken.journal.receipts(name):
+    for name, message_ids in takeover.ledger.carried.items():
+        for receipt in takeover.journal.receipts(name):
             if receipt.message_id in message_ids:
                 note(receipt)
-    taken.require_claim()
+    takeover.require_claim()
     released = queue.release(newest.values())
-    taken.require_claim()
+    takeover.require_claim()
     return released
 
 

@@ -134,7 +134,7 @@ class Segment:
 
 def encode(segment: Segment) -> bytes:
     head = segment.head
-    told = {
+    document = {
         "origin": vars(head.origin),
         "chain": {**vars(head.chain), "unconfirmed": head.chain.unconfirmed},
         "deleted": sorted(head.deleted),
@@ -143,7 +143,7 @@ def encode(segment: Segment) -> bytes:
         "sizes": head.sizes,
         "query": head.query,
     }
-    first = json.dumps(told, separators=(",", ":")).encode()
+    first = json.dumps(document, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
     header = _HEADER.pack(_MAGIC, len(first), zlib.crc32(first), second.size, zlib.crc32(second))
     return b"".join((header, _CRC.pack(zlib.crc32(header)), first, second))
@@ -194,37 +194,39 @@ def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
 def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
     _require_whole(data, crc, name)
     try:
-        told = json.loads(bytes(data))
-        deleted = told["deleted"]
+        document = json.loads(bytes(data))
+        deleted = document["deleted"]
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(deleted)
-        receipts = _receipts(told["receipts"])
-        receives, failed = map(_whole, told["calls"])
-        calls, sizes, query = CallCounts(receives, failed), tuple(map(_whole, told["sizes"])), told["query"]
+        receipts = _receipts(document["receipts"])
+        receives, failed = map(_whole, document["calls"])
+        calls, sizes, query = CallCounts(receives, failed), tuple(map(_whole, document["sizes"])), document["query"]
         if len(sizes) != len(receipts) or (query is not None and not isinstance(query, str)):
             raise ValueError(query)
-        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls, sizes, query)
+        return Head(
+            _origin(document["origin"]), receipts, frozenset(deleted), _chain(document["chain"]), calls, sizes, query
+        )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 
 
-def _origin(told: Mapping[str, Any]) -> Origin:
+def _origin(document: Mapping[str, Any]) -> Origin:
     """Return the origin from its `vars`. Raises TypeError or ValueError for anything else."""
-    origin = Origin(**told)
+    origin = Origin(**document)
     for each in fields(Origin):
         if type(getattr(origin, each.name)) is not {"str": str, "int": int, "bool": bool}[str(each.type)]:
             raise ValueError(each.name)
     numbers = origin.epoch - 1, origin.partition, origin.partitions - origin.partition - 1, origin.plan, origin.link
-    if told.keys() != vars(origin).keys() or min(numbers) < 0:
-        raise ValueError(told)
+    if document.keys() != vars(origin).keys() or min(numbers) < 0:
+        raise ValueError(document)
     return origin
 
 
-def _chain(told: Mapping[str, Any]) -> Chain:
-    deferring, unconfirmed = tuple(map(_whole, told["deferring"])), _receipts(told["unconfirmed"])
-    chain = Chain(**{**told, "deferring": deferring, "unconfirmed": unconfirmed})
-    if told.keys() != vars(chain).keys() or type(chain.is_last) is not bool:
-        raise ValueError(told)
+def _chain(document: Mapping[str, Any]) -> Chain:
+    deferring, unconfirmed = tuple(map(_whole, document["deferring"])), _receipts(document["unconfirmed"])
+    chain = Chain(**{**document, "deferring": deferring, "unconfirmed": unconfirmed})
+    if document.keys() != vars(chain).keys() or type(chain.is_last) is not bool:
+        raise ValueError(document)
     _whole(chain.served)
     _whole(chain.size)
     _whole(chain.groups)
@@ -239,12 +241,12 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _receipts(told: Any) -> tuple[Receipt, ...]:
+def _receipts(lists: Any) -> tuple[Receipt, ...]:
     """Return the receipts that JSON has made lists of. Raises TypeError or ValueError for anything else."""
-    if type(told) is not list:
-        raise ValueError(told)
+    if type(lists) is not list:
+        raise ValueError(lists)
     receipts = []
-    for values in told:
+    for values in lists:
         if tuple(map(type, values)) not in _KINDS:
             raise ValueError(values)
         receipt = Receipt._make(values)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.ledger import Unconfirmed
+from sqs_fifo_spark.source.ledger import UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Queue
 
@@ -22,13 +22,13 @@ LONGEST_RETENTION_S = 14 * 86_400
 
 def delete_committed(
     receipts: Iterable[Receipt],
-    unconfirmed: Mapping[str, Unconfirmed],
+    unconfirmed: Mapping[str, UnconfirmedMessage],
     *,
     queue: Queue,
     lease: Lease,
     clock: Clock,
     budget_s: float,
-) -> dict[str, Unconfirmed]:
+) -> dict[str, UnconfirmedMessage]:
     """Delete messages that Spark has committed. Return all that are unconfirmed afterwards, old entries included.
 
     Runs on the driver, for `budget_s` at most. Entries whose time is over are left out: SQS has let them expire.
@@ -38,7 +38,7 @@ def delete_committed(
     for receipt, outcome in queue.delete(receipts, budget_s=budget_s, before_call=lease.stop_renewing):
         known = left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
-            left[receipt.message_id] = Unconfirmed(
+            left[receipt.message_id] = UnconfirmedMessage(
                 # Counted from now, not from the send: in a dead-letter queue a message's retention begins anew.
                 known.until if known else now + LONGEST_RETENTION_S,
                 receipt.message_group_id,

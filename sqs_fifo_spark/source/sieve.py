@@ -9,7 +9,7 @@ from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.segment import Head
 
 
-class Sifted(NamedTuple):
+class SieveResult(NamedTuple):
     """Received messages, parted."""
 
     kept: list[Message]
@@ -53,7 +53,7 @@ class Sieve:
         """Note a link that others have put: later messages of a group of which it defers something are deferred."""
         self.deferred_groups |= deferred_groups(head)
 
-    def without_overtaking(self, received: Sequence[Message]) -> Sifted:
+    def without_overtaking(self, received: Sequence[Message]) -> SieveResult:
         """Release messages that would overtake those assigned to another partition and not in its chain yet.
 
         SQS hands out later messages of a group only once the earlier ones are sealed and deleted; or have expired, or
@@ -63,9 +63,9 @@ class Sieve:
         overtaking = _groups(received) & self._elsewhere.keys()
         again = _groups(each for each in received if each.receipt.receive_count > 1)
         self.deferred_groups |= overtaking & again
-        return _parted(received, lambda receipt: receipt.message_group_id in overtaking - again)
+        return _split(received, lambda receipt: receipt.message_group_id in overtaking - again)
 
-    def without_overtaken(self, received: Sequence[Message], head: Head, in_flight: Iterable[Receipt]) -> Sifted:
+    def without_overtaken(self, received: Sequence[Message], head: Head, in_flight: Iterable[Receipt]) -> SieveResult:
         """Release messages of whose groups `head`, another attempt's link, has later ones; keep the rest.
 
         SQS hands those out only once it has let go of the messages that this attempt has received: they have expired,
@@ -76,7 +76,7 @@ class Sieve:
         for receipt in head.receipts:
             last[receipt.message_group_id] = max(receipt.sequence_number, last.get(receipt.message_group_id, 0))
         there = {receipt.message_id for receipt in (*head.receipts, *in_flight)}
-        return _parted(
+        return _split(
             received,
             lambda receipt: (
                 receipt.message_id not in there and receipt.sequence_number < last.get(receipt.message_group_id, 0)
@@ -111,6 +111,6 @@ def _groups(messages: Iterable[Message]) -> set[str]:
     return {message.receipt.message_group_id for message in messages}
 
 
-def _parted(received: Sequence[Message], is_released: Callable[[Receipt], bool]) -> Sifted:
+def _split(received: Sequence[Message], is_released: Callable[[Receipt], bool]) -> SieveResult:
     released = [each.receipt for each in received if is_released(each.receipt)]
-    return Sifted([each for each in received if not is_released(each.receipt)], released)
+    return SieveResult([each for each in received if not is_released(each.receipt)], released)

@@ -26,7 +26,7 @@ class StartlessDriver:
         self._is_wrapped = False
         """True if Spark logs only blindly announced offsets, or may do so: all others it only reports."""
         self._has_repeated = False
-        """True if Spark has asked again, and was told the same blindly announced offset."""
+        """True if Spark has asked again, and was given the same blindly announced offset."""
         self._may_be_plain = False
         """True if this is a new query, which may be none under the wrapper: only its first batch shows that."""
 
@@ -53,11 +53,11 @@ class StartlessDriver:
                 self._has_repeated = True
                 return announced
             self._is_wrapped = self._may_be_plain = False
-        told = announced or self._driver.position
-        if told is None:
+        position = announced or self._driver.position
+        if position is None:
             self._is_wrapped = True
             return self._driver.announce_blindly()
-        return self._driver.latest_offset(told)
+        return self._driver.latest_offset(position)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Do `Driver.plan`. From an offset to itself there is nothing: at a restart, Spark says where it is."""

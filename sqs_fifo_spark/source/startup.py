@@ -28,7 +28,7 @@ SHORT_RETENTION_S = 86_400
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedJournal:
     """A journal that this driver owns, and its unsettled objects."""
 
     journal: Journal
@@ -43,7 +43,7 @@ class Opened:
 
 
 class Preflight:
-    """Queue and store of one driver, each checked once: what is wrong there is told before the first receive."""
+    """Queue and store of one driver, each checked once: their faults show before the first receive."""
 
     def __init__(self, queue: Queue, store: Store, options: SourceOptions) -> None:
         """Check the queue. Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError."""
@@ -66,7 +66,7 @@ class Preflight:
         return found or Journal.create(self.store, self._facts.arn, first_claim(now))
 
 
-def open_journal(preflight: Preflight, known: Offset | None, options: SourceOptions, now: float) -> Opened:
+def open_journal(preflight: Preflight, known: Offset | None, options: SourceOptions, now: float) -> OpenedJournal:
     """Return the journal of `preflight`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
     Runs on the driver. `known` is an offset that Spark has in its checkpoint, `now` the wall-clock time in seconds.
@@ -88,7 +88,7 @@ def open_journal(preflight: Preflight, known: Offset | None, options: SourceOpti
     skipped = journal.skipped()
     if skipped:
         _log.info("%d messages of the journal at '%s' were moved aside: none is served.", len(skipped), store.location)
-    return Opened(journal, claim, ledger, objects, skipped, is_refused)
+    return OpenedJournal(journal, claim, ledger, objects, skipped, is_refused)
 
 
 def _refuses(known: Offset | None, found: str | None, ledger: Ledger, location: str, options: SourceOptions) -> bool:

@@ -17,7 +17,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.ledger import Unconfirmed
+from sqs_fifo_spark.source.ledger import UnconfirmedMessage
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.ownership import Ownership
 from sqs_fifo_spark.source.planning import epoch_size, partition_count
@@ -94,7 +94,7 @@ class Work:
         if self._available_now is not None:
             self._available_now.note_unconfirmed(sent_at_ms)
 
-    def note_settled(self, before: Mapping[str, Unconfirmed], after: Mapping[str, Unconfirmed]) -> None:
+    def note_settled(self, before: Mapping[str, UnconfirmedMessage], after: Mapping[str, UnconfirmedMessage]) -> None:
         """Note the messages that a commit could not delete: what the ledger lists as unconfirmed after it."""
         for message_id, entry in after.items() - before.items():
             last = before.get(message_id)

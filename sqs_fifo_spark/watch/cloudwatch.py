@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from sqs_fifo_spark.aws.client import cloudwatch_client
 from sqs_fifo_spark.aws.codes import STALE
-from sqs_fifo_spark.aws.credentials import told
+from sqs_fifo_spark.aws.credentials import safe_text
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.watch.sample import METRICS, Sample
 
@@ -155,8 +155,8 @@ class CloudWatch:
                 if code.removesuffix("Exception") not in _REFUSALS and status != _TOO_LARGE:
                     if not code or code in STALE:
                         self._client = None  # a new one finds credentials that were renewed
-                    raise NotSentError(told(error)) from None
-                refusals, why = refusals + 1, told(error)
+                    raise NotSentError(safe_text(error)) from None
+                refusals, why = refusals + 1, safe_text(error)
                 if len(part) > 1 and refusals <= _MOST_REFUSALS:
                     count = len(part) // 2
                     continue

@@ -85,15 +85,15 @@ class SqsFifoListener(StreamingQueryListener):
         queues: set[str] = set()
         for place, source in enumerate(progress.sources):
             rows[place] += source.numInputRows if has_run else 0
-            told = _figures(source.latestOffset)
-            if told is None:
+            report = _figures(source.latestOffset)
+            if report is None:
                 continue  # its rows come with the next report
-            queue = str(told["queue"])
+            queue = str(report["queue"])
             if queue in queues:
                 queue = f"{queue} ({place})"
             queues.add(queue)
             before = totals_of.get(place, {})
-            figures = {each.figure: float(told.get(each.figure, 0)) for each in METRICS}
+            figures = {each.figure: float(report.get(each.figure, 0)) for each in METRICS}
             figures["rows"] = rows[place]
             # The report of an idle query may come before those of the micro-batches that it follows.
             totals = {
@@ -126,10 +126,10 @@ def _warn_of_old_spark() -> None:
     )
 
 
-def _figures(told: str | None) -> Mapping[str, Any] | None:
+def _figures(document: str | None) -> Mapping[str, Any] | None:
     """Return the figures of our `reportLatestOffset`; None for another source, or where it has given none yet."""
     try:
-        figures = json.loads(told or "null")
+        figures = json.loads(document or "null")
     except ValueError:
         return None
     return figures if isinstance(figures, dict) and "queue" in figures and "waitingMessages" in figures else None

@@ -19,8 +19,8 @@ from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.sender import Sender
@@ -87,7 +87,7 @@ def pairs(count: int, dice: random.Random) -> list[Pair]:
 
 def row(
     size: int, dice: random.Random, *, number: int = 1, attributes: int = 3, limit: int = MAX_CALL_BYTES
-) -> Outgoing:
+) -> OutgoingRow:
     """A row of `size` bytes by the local queue's count, of a group of its own. Raises RefusedRowError if we do."""
     given = pairs(attributes, dice)
     empty = outgoing(_columns("x", number, given), RowForm(None, True, MAX_CALL_BYTES), first_row=number)[0]
@@ -110,7 +110,7 @@ def options_of(queue: Queue) -> SinkOptions:
     return parse_sink_options({"queueUrl": queue.url, "region": "us-east-1"})
 
 
-def send(queue: Queue, rows: Sequence[Outgoing]) -> list[tuple[int, int]]:
+def send(queue: Queue, rows: Sequence[OutgoingRow]) -> list[tuple[int, int]]:
     """Send as a task does, and return entries and bytes of each call."""
     watched = Watched(options_of(queue))
     sender = Sender(watched, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
@@ -129,7 +129,7 @@ def arrived(queue: Queue) -> dict[str, tuple[str, dict[str, Any]]]:
     return found
 
 
-def expected(rows: Sequence[Outgoing]) -> dict[str, tuple[str, dict[str, Any]]]:
+def expected(rows: Sequence[OutgoingRow]) -> dict[str, tuple[str, dict[str, Any]]]:
     return {
         row.entry["MessageDeduplicationId"]: (row.entry["MessageBody"], row.entry.get("MessageAttributes", {}))
         for row in rows
@@ -171,7 +171,7 @@ def test_a_row_one_byte_over_the_limit_is_refused_before_any_call(strict: Queue,
     assert code_of(lambda: _batch(strict, [over])) == TOO_LONG
 
 
-def _batch(queue: Queue, rows: Sequence[Outgoing]) -> None:
+def _batch(queue: Queue, rows: Sequence[OutgoingRow]) -> None:
     entries = [{"Id": str(number), **row.entry} for number, row in enumerate(rows)]
     queue.client.send_message_batch(QueueUrl=queue.url, Entries=entries)
 
@@ -199,7 +199,7 @@ def test_a_limit_that_was_lowered_meanwhile_names_the_row(queue: Queue) -> None:
     small = queue.another(MaximumMessageSize="1024")
     rows = [row(1_000, random.Random(n), number=n, attributes=0) for n in range(5)]
     plain = outgoing(_columns("x" * 1_025, 5, []), RowForm(None, True, MAX_CALL_BYTES), first_row=5)
-    watched, confirmed = Watched(options_of(small)), list[Outgoing]()
+    watched, confirmed = Watched(options_of(small)), list[OutgoingRow]()
     deadline = SYSTEM_CLOCK.monotonic() + 60
     with pytest.raises(RefusedRowError) as told:
         watched.send(
@@ -249,11 +249,11 @@ class Asked(SinkQueue):
         self.pace = CallPace(SYSTEM_CLOCK, None)
 
     def send(
-        self, rows: Sequence[Outgoing], confirm: Callable[[list[Confirmed], list[Outgoing]], None], **_: Any
-    ) -> list[Outgoing]:
+        self, rows: Sequence[OutgoingRow], confirm: Callable[[list[ConfirmedRow], list[OutgoingRow]], None], **_: Any
+    ) -> list[OutgoingRow]:
         validation.batch_size([wire(row.entry) for row in rows])
         self.calls.append(len(rows))
-        confirm([Confirmed(row, None, None, False) for row in rows], [])
+        confirm([ConfirmedRow(row, None, None, False) for row in rows], [])
         return []
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
@@ -117,7 +117,7 @@ def _install() -> None:
     """Put the points into this process's copy of the package, once."""
     settling: list[int] = []
     seal, put_ledger = Journal.seal, Journal.put_ledger
-    begin_batch: Callable[..., Begun[list[Outcome]]] = Queue._begin_batch
+    begin_batch: Callable[..., PendingCall[list[Outcome]]] = Queue._begin_batch
     commit = Driver.commit
 
     def trapped_seal(journal: Journal, segment: Segment, claim: int, **given: Any) -> Segment:
@@ -130,7 +130,7 @@ def _install() -> None:
         _slow.stall("after")
         return sealed
 
-    def trapped_batch(queue: Queue, operation: str, *arguments: Any, **named: Any) -> Begun[list[Outcome]]:
+    def trapped_batch(queue: Queue, operation: str, *arguments: Any, **named: Any) -> PendingCall[list[Outcome]]:
         begun = begin_batch(queue, operation, *arguments, **named)
         ask = begun._ask
 

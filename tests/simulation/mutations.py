@@ -292,7 +292,7 @@ MUTATIONS.rewritten(
 
 @planted("take an earlier driver's deal for one's own")
 def _():
-    rewrite("source.plan.tell", "{journal.own_claim:020d}", "{10**19:020d}")
+    rewrite("source.plan.publish", "{journal.own_claim:020d}", "{10**19:020d}")
     put("source.plan._checksum", lambda data: "")
     put("source.plan.older_deals", lambda journal, claim: [])
 
@@ -309,7 +309,7 @@ def _(first_number, owned):
 
 
 @planted("go on past an epoch that the offset log has lost", "source.checkpoint.lost_after")
-def _(lost_after, start, standing):
+def _(lost_after, start, state):
     pass
 
 
@@ -551,7 +551,7 @@ MUTATIONS.rewritten(
 @planted("skip without looking whether it is marked")
 def _():
     rewrite("cli.repair.skip.callback", "if journal.skip_of(message_id) is None:", "if True:")
-    rewrite("source.repair.skip", "taken.journal.skip_of(message_id) is None", "True")
+    rewrite("source.repair.skip", "takeover.journal.skip_of(message_id) is None", "True")
 
 
 @planted("let two operators hold the journal", "source.journal.Journal._put_own")
@@ -574,25 +574,25 @@ MUTATIONS.rewritten(
 MUTATIONS.rewritten(
     "release what another driver holds",
     "source.repair.release",
-    "    taken.require_claim()\n    released",
+    "    takeover.require_claim()\n    released",
     "    released",
 )
 MUTATIONS.rewritten(
     "release without a word of the query that holds it now",
     "source.repair.release",
-    "    taken.require_claim()\n    return",
+    "    takeover.require_claim()\n    return",
     "    return",
 )
 MUTATIONS.rewritten(
     "say that the query goes on without it, though one began before the mark",
     "source.repair.skip",
-    "        taken.require_claim()\n",
+    "        takeover.require_claim()\n",
     "        pass\n",
 )
 MUTATIONS.rewritten(
     "take any command for a proof that no query came before it",
     "source.repair.skip",
-    " and owner.claim == taken.claim + 1",
+    " and owner.claim == takeover.claim + 1",
     "",
 )
 MUTATIONS.rewritten(
@@ -635,7 +635,7 @@ MUTATIONS.rewritten(
     "mark before it is put aside",
     "source.repair.skip",
     "        put_aside(row)\n",
-    "        taken.journal.put_skip(message_id, {})\n        put_aside(row)\n",
+    "        takeover.journal.put_skip(message_id, {})\n        put_aside(row)\n",
 )
 MUTATIONS.rewritten(
     "drop more than what is settled when the journal is taken over",

@@ -235,7 +235,7 @@ class Operators:
                 "sqs_fifo_spark.cli.queue_checks.SYSTEM_CLOCK": hub,
                 "sqs_fifo_spark.cli.repair.SYSTEM_CLOCK": hub,
                 "sqs_fifo_spark.cli.repair.Queue": source_queue,
-                "sqs_fifo_spark.cli.repair._opened": opened,
+                "sqs_fifo_spark.cli.repair._open_to_add": opened,
                 "sqs_fifo_spark.cli.repair.fcntl": self._kernel,
                 "sqs_fifo_spark.cli.repair.os": self._kernel,
                 "sqs_fifo_spark.source.repair.socket": SimpleNamespace(gethostname=machine),

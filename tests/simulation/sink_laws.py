@@ -20,7 +20,7 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.sink.digests import split
-from sqs_fifo_spark.sink.marks import parsed
+from sqs_fifo_spark.sink.marks import parse_name
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Overlap
 from tests.simulation.hub import Hub, Process
@@ -634,10 +634,10 @@ class SinkLaws:
         if name.startswith("sent/"):
             book = self._books[name.rpartition("/")[0]]
             if DISORDER in _digests(data):
-                book.out_of_order.setdefault(parsed(name).place, self._now)
+                book.out_of_order.setdefault(parse_name(name).place, self._now)
             for digest in _digests(data):
                 book.recorded.setdefault(digest, self._now)
-                book.recorded_in[digest].setdefault(parsed(name).place, self._now)
+                book.recorded_in[digest].setdefault(parse_name(name).place, self._now)
                 book.recorded_at.setdefault(digest, self._hub.now())
             if attempt is not None:
                 attempt.recorded.update(_digests(data))

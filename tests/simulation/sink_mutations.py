@@ -305,7 +305,7 @@ def _(content, records, row):
     return uuid.uuid4().hex
 
 
-@planted("take equal rows of a task for one", "sink.bad_records.BadRecords.numbered")
+@planted("take equal rows of a task for one", "sink.bad_records.BadRecords.with_copy")
 def _(numbered, records, row):
     return row
 
@@ -613,7 +613,7 @@ SINK_MUTATIONS.rewritten(
     "take a look at the journal for a call that is held up",
     "sink.sender.Sender._look",
     "window = Window(self._record.refresh(digests))",
-    "looking = Pending(Window(self._clock.monotonic()).limit); self._crew.deadlines.add(looking); "
+    "looking = RowsUnderWay(Window(self._clock.monotonic()).limit); self._crew.deadlines.add(looking); "
     "window = Window(self._record.refresh(digests)); self._crew.deadlines.discard(looking)",
 )
 

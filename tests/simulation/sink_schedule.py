@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.sink import message as package
-from sqs_fifo_spark.sink.message import ROW_BYTES, Outgoing, RefusedRowError, RowForm
+from sqs_fifo_spark.sink.message import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
@@ -517,7 +517,7 @@ class SinkSchedule:
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
-        def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
+        def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[OutgoingRow]:
             attempt = self._attempts[self.hub.current_process]
             attempt.parts += 1
             try:

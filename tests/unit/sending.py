@@ -21,7 +21,7 @@ from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import Outgoing, RowForm, outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow, RowForm, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord, Record
 from sqs_fifo_spark.sink.sender import Sender
@@ -318,7 +318,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, **attributes: str) -> Sqs:
     return sqs
 
 
-def rows(*bodies: str, form: RowForm = FORM) -> list[Outgoing]:
+def rows(*bodies: str, form: RowForm = FORM) -> list[OutgoingRow]:
     """Return rows whose group is the letters of the body, such as "a" for "a7"."""
     return rows_of(((group_of(body), body) for body in bodies), form=form)
 
@@ -335,7 +335,7 @@ def batch(*bodies: str | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in (bodies, groups, ids)], names)
 
 
-def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FORM) -> list[Outgoing]:
+def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FORM) -> list[OutgoingRow]:
     """Return rows in these groups; their ids are equal where group and body are."""
     values = [
         (body, group, hashlib.md5(f"{group}/{body}".encode()).hexdigest(), None, None)
@@ -394,7 +394,7 @@ def make(sqs: Sqs, record: Record | None = None, stride: Stride = STRICT) -> Sen
     return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock, stride)
 
 
-def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None, stride: Stride = STRICT) -> Sender:
+def send(sqs: Sqs, given: Iterable[OutgoingRow], record: Record | None = None, stride: Stride = STRICT) -> Sender:
     """Send the rows to the end, and return who did."""
     sender = make(sqs, record, stride)
     try:

@@ -133,11 +133,11 @@ def test_a_worker_that_goes_on_is_exempt_once(reused: str, told: str) -> None:
 LOG = """
 import logging
 {setup}
-from sqs_fifo_spark.logs import tell_of
+from sqs_fifo_spark.logs import set_subject
 log = logging.getLogger("sqs_fifo_spark.source.lease")
-tell_of("orders.fifo")
+set_subject("orders.fifo")
 log.warning("a warning")
-tell_of("orders.fifo", query="q1", epoch=7, partition=None)
+set_subject("orders.fifo", query="q1", epoch=7, partition=None)
 log.info("an info")
 log.warning("another")
 """

@@ -346,7 +346,7 @@ def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None
     credentials = Credentials("AKIDEXAMPLE", "secret", token).get_frozen_credentials()
     body = b'{"QueueUrl": "x"}'
     for each in client._forms.values():
-        headers = each.signed(body, credentials)
+        headers = each.headers_for(body, credentials)
         signature = headers.pop("Authorization")
         assert headers.pop("Content-Length") == str(len(body))
         assert headers.get("X-Amz-Security-Token") == token

@@ -21,7 +21,7 @@ from sqs_fifo_spark.source import receive
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue
-from sqs_fifo_spark.source.receive import Received
+from sqs_fifo_spark.source.receive import ReceivedMessages
 from tests.unit.aws.answering import Answer, answering, source_options, sqs_message
 
 MESSAGE = 10_000
@@ -133,7 +133,7 @@ def queue_over(link: Link, visibility_s: int = 30) -> Queue:
     return queue_at("http://127.0.0.1:1", link.clock, visibility_s)
 
 
-def require_whole(received: Received, count: int) -> None:
+def require_whole(received: ReceivedMessages, count: int) -> None:
     assert [each.receipt.message_id for each in received] == [str(number) for number in range(count)]
     assert all(each.row[1].endswith("x" * MESSAGE) for each in received)
 

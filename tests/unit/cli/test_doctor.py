@@ -425,7 +425,7 @@ def test_hosts_that_never_answer_are_given_up_in_time(rig: Rig, silent: str, mon
     While that lasts, the standard error says so; nothing is said to be well that was not seen.
     """
     answered_within(monkeypatch, 0.5, "the queue", PLACE)
-    monkeypatch.setattr(waiting, "TOLD_AFTER_S", 0.2)
+    monkeypatch.setattr(waiting, "NOTICE_AFTER_S", 0.2)
     rig.url = f"{silent}/000000000000/bids.fifo"
     began_at = SYSTEM_CLOCK.monotonic()
     journal = ("--journal-location", "s3://any/x", "--journal-endpoint-url", silent)

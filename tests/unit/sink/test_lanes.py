@@ -7,23 +7,23 @@ from collections.abc import Iterable
 import pytest
 
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow
 from tests.unit.sending import STRICT, numbered, rows
 
 BATCH = Stride(rows_in_call=10, max_unrecorded=10)
 
 
-def holding(stride: Stride, given: Iterable[Outgoing], repeated: frozenset[bytes] = frozenset()) -> Lanes:
+def holding(stride: Stride, given: Iterable[OutgoingRow], repeated: frozenset[bytes] = frozenset()) -> Lanes:
     lanes = Lanes(stride, repeated.__contains__)
     lanes.add(given)
     return lanes
 
 
-def bodies(taken: Iterable[Outgoing]) -> list[str]:
+def bodies(taken: Iterable[OutgoingRow]) -> list[str]:
     return [row.entry["MessageBody"] for row in taken]
 
 
-def calls(lanes: Lanes) -> list[list[Outgoing]]:
+def calls(lanes: Lanes) -> list[list[OutgoingRow]]:
     """Take rows as long as there are any, each call confirmed and recorded before the next one."""
     found = []
     while taken := lanes.take():
@@ -74,7 +74,7 @@ def test_a_row_that_the_record_lacks_before_others_is_recorded_before_its_group_
 ) -> None:
     """Also if the record is found to have the others only when it is sent."""
     lanes = holding(Stride(rows_in_call, max_unrecorded=10), rows(*numbered("a", 30)))
-    missing: list[Outgoing] = []
+    missing: list[OutgoingRow] = []
     while call := lanes.take():
         is_known = [row.row != 7 and row.row <= 10 for row in call]
         lanes.note_gaps(call, is_known)

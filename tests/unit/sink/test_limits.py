@@ -234,12 +234,12 @@ def test_of_two_equal_rows_one_is_counted_whichever_is_confirmed_first(monkeypat
 
 def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
     """An equal row is told if it comes soon enough; a long task does not hold all that it has sent."""
-    monkeypatch.setattr(judge, "TOLD_IDS", 50)
+    monkeypatch.setattr(judge, "KEPT_IDS", 50)
     given = [(f"g{number}", f"{number}") for number in range(300)]
     made = make(sqs, NoRecord(sqs.clock))
     made.add(rows_of(given))
     made.finish()
-    assert 50 <= len(made.progress._judge._told) + len(made.progress._judge._told_before) <= 100
+    assert 50 <= len(made.progress._judge._newer_ids) + len(made.progress._judge._older_ids) <= 100
     assert made.counts.equal == 0
 
 

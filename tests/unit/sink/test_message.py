@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
 
 pytestmark = pytest.mark.law("sink-1")
 
@@ -30,7 +30,7 @@ ROW = {
 Pairs = list[tuple[str, Any]]
 
 
-def one(form: RowForm = BY_COLUMN, **values: Any) -> Outgoing:
+def one(form: RowForm = BY_COLUMN, **values: Any) -> OutgoingRow:
     """Return a row that is in order, but for `values`, as it is sent."""
     row = {**ROW, **values}
     (sent,) = outgoing([[row[name]] for name in COLUMNS], form, first_row=1)

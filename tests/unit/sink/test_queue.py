@@ -15,8 +15,8 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, RowForm
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
 from tests.unit.sending import FORM, LOST, THROTTLED, Sqs, failure, patched, raising, refusal, rows
 
@@ -26,7 +26,7 @@ BUDGET_S = 120.0
 TEN = [f"{group}1" for group in "abcdefghij"]
 
 
-Confirm = Callable[[list[Confirmed], list[Outgoing]], None]
+Confirm = Callable[[list[ConfirmedRow], list[OutgoingRow]], None]
 
 
 class Noted:
@@ -37,7 +37,7 @@ class Noted:
         self.bodies: list[str] = []
         self.after_calls: list[int] = []
 
-    def __call__(self, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
+    def __call__(self, confirmed: list[ConfirmedRow], pending: list[OutgoingRow]) -> None:
         self.bodies += [each.row.entry["MessageBody"] for each in confirmed]
         self.after_calls.append(len(self._sqs.calls))
 
@@ -314,7 +314,7 @@ def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sq
     sqs.refuse("b1")
     stopped, told = threading.Event(), []
 
-    def confirm(confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
+    def confirm(confirmed: list[ConfirmedRow], pending: list[OutgoingRow]) -> None:
         told.append(([each.row.row for each in confirmed], stopped.is_set()))
 
     with pytest.raises(RefusedRowError):

@@ -11,7 +11,7 @@ import pytest
 
 from sqs_fifo_spark.sink.crew import THREADS
 from sqs_fifo_spark.sink.lanes import Lane
-from sqs_fifo_spark.sink.message import ROW_BYTES, Outgoing, outgoing
+from sqs_fifo_spark.sink.message import ROW_BYTES, OutgoingRow, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from tests.helpers import wait_until
 from tests.unit.sending import (
@@ -159,7 +159,7 @@ def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytes
 def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attributes: int, keeps: bool) -> None:
     """Whatever it has, with ids of any length; and not less than a quarter of it."""
 
-    def rows_at(start: int) -> list[Outgoing]:
+    def rows_at(start: int) -> list[OutgoingRow]:
         numbers = range(start, start + 1_000)
         bodies = [f"{number:04}{body}" for number in numbers]
         names = [f"{number % groups:0128}" for number in numbers]
@@ -178,7 +178,7 @@ def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attr
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    counted = sum(row.held for group in waiting.values() for row in group.waiting)
+    counted = sum(row.held_bytes for group in waiting.values() for row in group.waiting)
     assert counted / 4 <= after - before <= counted
 
 

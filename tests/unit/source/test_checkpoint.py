@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError
-from sqs_fifo_spark.source.checkpoint import Decision, Settle, Standing, Unsettled, reconcile
+from sqs_fifo_spark.source.checkpoint import Decision, JournalState, Settle, UnsettledPlan, reconcile
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
@@ -114,13 +114,15 @@ def test_a_wrong_location_does_not_spoil_the_checkpoint(world: World, is_wrapped
 def test_what_an_epoch_follows_is_told_by_number_and_plan(after_epoch: int, found: int | None) -> None:
     """A lost epoch of the same plan, whose tasks put something late, is not it."""
     unsettled = {
-        each: Unsettled((each.name,), Offset("j", each.epoch, 1, each.plan))
+        each: UnsettledPlan((each.name,), Offset("j", each.epoch, 1, each.plan))
         for each in (EpochPlan(3, 1), EpochPlan(4, 1), EpochPlan(4, 2))
     }
     given = Offset("j", 6, 1, 5, after=1, after_epoch=after_epoch, generation=1)
 
     def decided(settled: int) -> Decision:
-        return reconcile(given, Standing("j", "here", Ledger(settled, generation=1), EpochPlan(settled, 1), unsettled))
+        return reconcile(
+            given, JournalState("j", "here", Ledger(settled, generation=1), EpochPlan(settled, 1), unsettled)
+        )
 
     assert decided(2) == (found and Settle(Offset("j", found, 1, 1)))
     assert decided(4) is None

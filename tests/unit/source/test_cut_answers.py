@@ -14,7 +14,7 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source import receive
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.receive import WORTH, Receive, Received
+from sqs_fifo_spark.source.receive import WORTH, Receive, ReceivedMessages
 from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import Query, World, with_options
@@ -32,10 +32,10 @@ class Link:
     def __init__(self) -> None:
         self.clock = ManualClock()
 
-    def receive(self, message_s: float) -> Received:
+    def receive(self, message_s: float) -> ReceivedMessages:
         return self.ask(self.new(), message_s)
 
-    def ask(self, asked: Receive, message_s: float, there: int = MAX_ENTRIES) -> Received:
+    def ask(self, asked: Receive, message_s: float, there: int = MAX_ENTRIES) -> ReceivedMessages:
         return asked.ask(lambda **call: self.answer(message_s, there, **call))
 
     def new(self) -> Receive:
@@ -123,10 +123,10 @@ def test_a_run_waits_for_what_a_poll_of_copies_left_hidden(world: World, monkeyp
     world.die()  # with both messages in somebody else's hands, until no dead attempt can have them
     ask = Queue.receive
 
-    def cut(queue: Queue, *given: int, **named: int) -> Received:
+    def cut(queue: Queue, *given: int, **named: int) -> ReceivedMessages:
         found = ask(queue, *given, **named)
         copies = [each for each in found if each.receipt.message_id == world.sent[0].message_id]
-        return Received(copies, since=found.since, is_cut=True) if copies else found
+        return ReceivedMessages(copies, since=found.since, is_cut=True) if copies else found
 
     monkeypatch.setattr(Queue, "receive", cut)
     query = Query(world, available_now=True).resume()

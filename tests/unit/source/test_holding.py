@@ -7,7 +7,7 @@ import string
 import pytest
 
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.receive import WORTH, Received
+from sqs_fifo_spark.source.receive import WORTH, ReceivedMessages
 from tests.simulation.world import VISIBILITY_S
 from tests.unit.by_hand import Query, World, in_both_modes, with_options
 
@@ -117,7 +117,7 @@ def test_a_poll_that_is_cut_is_no_end_of_a_run(world: World, is_cut: bool, monke
     world.send("b1")
     receive = Queue.receive
 
-    def cut(queue: Queue, *given: int, **named: int) -> Received:
+    def cut(queue: Queue, *given: int, **named: int) -> ReceivedMessages:
         received = receive(queue, *given, **named)
         received.is_cut = is_cut
         return received

@@ -22,7 +22,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, EpochPlan, Offset
 from sqs_fifo_spark.source.partition import serve
@@ -309,7 +309,7 @@ def test_every_ledger_that_we_write_is_believed() -> None:
     receipt = MESSAGES[0].receipt._replace(sequence_number=1 << 127)
     ledger = Ledger(
         7,
-        {"id-1": Unconfirmed(1.5, "g", 1 << 127, receipt), "id-2": Unconfirmed(2, "g", 2, None)},
+        {"id-1": UnconfirmedMessage(1.5, "g", 1 << 127, receipt), "id-2": UnconfirmedMessage(2, "g", 2, None)},
         {NAME: ("id-3",), "epochs/00000000000000000006/caught-00000000000000000007": ("id-4", "id-5")},
         2,
         3,

@@ -8,7 +8,7 @@ import pytest
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed, encode_ledger
+from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage, encode_ledger
 from tests.helpers import raises_one_line
 from tests.unit.source.stores import FaultyStore, opened, receipt, say_no, segment
 
@@ -26,8 +26,8 @@ def ledger_name(epoch: int, claim: int = 0) -> str:
 LEDGER = Ledger(
     3,
     {
-        "id-1": Unconfirmed(1_700_000_000.5, "a", 1 << 127, None),
-        "id-2": Unconfirmed(1_700_000_001.0, "a", 2, receipt(2)),
+        "id-1": UnconfirmedMessage(1_700_000_000.5, "a", 1 << 127, None),
+        "id-2": UnconfirmedMessage(1_700_000_001.0, "a", 2, receipt(2)),
     },
     {f"epochs/{3:020d}/caught-{7:020d}": ("id-7", "id-8")},
 )

@@ -19,7 +19,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt, from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
-from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share, deal_of, tell
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share, deal_of, publish
 from sqs_fifo_spark.source.planning import deal_out, plan_partitions
 from sqs_fifo_spark.source.reader import SqsFifoPartition
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, encode
@@ -56,9 +56,9 @@ def plan_much(tmp_path: Path, groups: int = 1_000, count: int = 20) -> tuple[Dea
     marks = frozenset(uuid.uuid4().hex for _ in range(10_000))
     deal = deal_out(carried, count, max_messages=groups, skipped=marks, is_replay=True)
     offset = Offset("j", 7, count)
-    told = tell(deal, journal, offset)
+    deal_in_plans = publish(deal, journal, offset)
     limits = {"expected": 1, "max_messages": groups, "max_bytes": 1}
-    plans = plan_partitions(offset, after="", deal=deal, told=told, claim=0, deletes=False, **limits)
+    plans = plan_partitions(offset, after="", deal=deal, deal_in_plans=deal_in_plans, claim=0, deletes=False, **limits)
     return deal, plans, journal
 
 
@@ -82,10 +82,10 @@ def test_a_short_deal_stands_in_the_plans(tmp_path: Path, partitions: int) -> No
     inline = []
     for groups in (0, 30, 300, 30_000):
         deal = Deal(groups={uuid.uuid4().hex: 0 for _ in range(groups)})
-        told = tell(deal, journal, Offset("j", 1, partitions))
-        if isinstance(told, bytes):
-            assert len(told) <= min(1 << 16, (1 << 20) // partitions)
-            assert Deal.decode(told) == deal
+        deal_in_plans = publish(deal, journal, Offset("j", 1, partitions))
+        if isinstance(deal_in_plans, bytes):
+            assert len(deal_in_plans) <= min(1 << 16, (1 << 20) // partitions)
+            assert Deal.decode(deal_in_plans) == deal
             inline.append(groups)
     assert inline == ([0, 30] if partitions == 500 else [0, 30, 300])
 

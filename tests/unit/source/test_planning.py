@@ -28,7 +28,7 @@ def receipt(number: int, group: str) -> Receipt:
 
 def plans(count: int, deal: Deal | None = None, **arguments: object) -> list[PartitionPlan]:
     deal = deal or Deal()
-    given: dict[str, object] = {"after": "", "deal": deal, "told": deal.encode(), "claim": 0, "deletes": False}
+    given: dict[str, object] = {"after": "", "deal": deal, "deal_in_plans": deal.encode(), "claim": 0, "deletes": False}
     limits = {"expected": 10_000, "max_messages": 100, "max_bytes": 1_000}
     return plan_partitions(Offset("j", 7, count), **{**given, **limits, **arguments})  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, DRIVER_DELETES, LONGEST_BEGIN_S, Queue
@@ -162,7 +162,7 @@ class Deletes:
 
         return SimpleNamespace(map=use)
 
-    def begin(self, receipts: Sequence[Receipt], deadline: float) -> Begun[list[Outcome]]:
+    def begin(self, receipts: Sequence[Receipt], deadline: float) -> PendingCall[list[Outcome]]:
         if self.begun >= self.slow_from:
             self.clock.advance(self.slow_s)
         name, fails = receipts[0].message_id, self.begun == self.failing
@@ -178,7 +178,7 @@ class Deletes:
             self.under_way.discard(name)
             return [Outcome.DONE] * len(receipts)
 
-        return Begun(ask, clock=self.clock, budget_s=1.0)
+        return PendingCall(ask, clock=self.clock, budget_s=1.0)
 
     def delete(self) -> None:
         """Delete a thousand messages; each has its outcome."""

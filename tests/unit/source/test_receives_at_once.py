@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError
-from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
-from sqs_fifo_spark.source.receive import Received
+from sqs_fifo_spark.source.receive import ReceivedMessages
 from tests.unit.by_hand import Late, MakeWorld, Query, World, in_both_modes
 from tests.unit.sending import THROTTLED
 from tests.unit.source.test_far_apart import once
@@ -37,7 +37,7 @@ class Receives:
         self.rounds = 0
         begin = Queue.begin_receive
 
-        def counted(queue: Queue, *given: Any, **named: Any) -> Begun[Received]:
+        def counted(queue: Queue, *given: Any, **named: Any) -> PendingCall[ReceivedMessages]:
             begun = begin(queue, *given, **named)
             self.rounds += not self.waiting
             self.waiting += 1
@@ -211,7 +211,7 @@ def test_answers_are_read_before_more_is_begun_where_that_takes_long(
     query, plan = begin(world, 450)
     begin_receive = Queue.begin_receive
 
-    def slowly(queue: Queue, *given: Any, **named: Any) -> Begun[Received]:
+    def slowly(queue: Queue, *given: Any, **named: Any) -> PendingCall[ReceivedMessages]:
         call = begin_receive(queue, *given, **named)
         world.clock.advance(0.6 * LONGEST_BEGIN_S)
         return call

@@ -35,7 +35,7 @@ def poisoned(world: World, *bodies: str) -> tuple[int, str]:
     return query.offsets[-1].epoch, world.sent[first].message_id
 
 
-def take_over(world: World, *, after: int | None = None) -> repair.Taken:
+def take_over(world: World, *, after: int | None = None) -> repair.Takeover:
     """Let a command take the journal over."""
     return repair.take_over(opened(world), world.clock, after=after)
 

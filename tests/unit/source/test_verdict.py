@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.segment import Chain, Head, Origin
@@ -70,7 +70,7 @@ def test_a_deferred_message_that_nobody_served_is_carried_by_its_newest_holder()
 
 def test_a_deferred_message_of_a_committed_epoch_is_a_copy() -> None:
     """The ledger knows it: it is deleted and never served again."""
-    ledger = Ledger(1, {"a1": Unconfirmed(0.0, "a", 1, None)})
+    ledger = Ledger(1, {"a1": UnconfirmedMessage(0.0, "a", 1, None)})
     verdict = judge(OFFSET, {FIRST: head(AGAIN)}, ledger)
     assert verdict.copies == {"a1": AGAIN}
     assert not verdict.carried
@@ -118,14 +118,14 @@ def test_what_another_plan_wrote_is_no_content() -> None:
 
 def test_a_copy_that_a_task_deleted_leaves_the_ledger() -> None:
     """SQS has confirmed it to the task, which says so in its segment."""
-    ledger = Ledger(1, {"a1": Unconfirmed(0.0, "a", 1, None), "b1": Unconfirmed(0.0, "b", 1, None)})
+    ledger = Ledger(1, {"a1": UnconfirmedMessage(0.0, "a", 1, None), "b1": UnconfirmedMessage(0.0, "b", 1, None)})
     assert judge(OFFSET, {FIRST: head(deleted=frozenset({"a1"}))}, ledger).gone == {"a1"}
 
 
 def test_what_follows_in_its_group_proves_that_a_message_is_gone() -> None:
     """SQS hands a group out in order. What was carried over was received earlier and proves nothing, nor does a
     copy."""
-    ledger = Ledger(1, {"a0": Unconfirmed(0.0, "a", 0, None)})
+    ledger = Ledger(1, {"a0": UnconfirmedMessage(0.0, "a", 0, None)})
     copy = AGAIN._replace(message_id="a0", sequence_number=0)
     assert judge(OFFSET, {FIRST: head(RECEIPT)}, ledger).gone == {"a0"}
     assert not judge(OFFSET, {FIRST: head(RECEIPT), SECOND: head(copy)}, ledger).gone
@@ -219,7 +219,7 @@ def test_the_order_of_the_objects_changes_no_verdict() -> None:
         ),
         **chain((again, receipt(4, "b")), unconfirmed={}, partition=1),
     }
-    ledger = Ledger(1, {"b3": Unconfirmed(0.0, "b", 3, None)}, {EARLIER: ("a1",)})
+    ledger = Ledger(1, {"b3": UnconfirmedMessage(0.0, "b", 3, None)}, {EARLIER: ("a1",)})
     verdicts = [judge(OFFSET, dict(order), ledger) for order in itertools.permutations(objects.items())]
     assert all(each == verdicts[0] for each in verdicts)
     assert verdicts[0].gone == {"b3"}
