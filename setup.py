@@ -35,7 +35,8 @@ setup(
     package_dir={"": "."},
     packages=[
         f"sqs_fifo_spark{room}"
-        for room in ("", ".options", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo", ".cli")
+        for room in ("", ".options", ".aws", ".journal", ".source", ".source.driver", ".source.task", ".sink")
+        + (".watch", ".local", ".demo", ".cli")
     ],
     py_modules=["pyspark_sqsfifo"],
     entry_points={

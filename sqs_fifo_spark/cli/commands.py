@@ -90,12 +90,12 @@ journal = Commands(
     help="Inspect a journal, also while a query uses it; or repair it while none does.",
     short_help="Inspect a journal, or repair it.",
     places={
-        "show": "cli.journal:show",
-        "cat": "cli.journal:cat",
-        "export": "cli.journal:export",
-        "skip": "cli.repair:skip",
-        "release": "cli.repair:release",
-        "forget": "cli.repair:forget",
+        "show": "cli.journal_commands:show",
+        "cat": "cli.journal_commands:cat",
+        "export": "cli.journal_commands:export",
+        "skip": "cli.repair_commands:skip",
+        "release": "cli.repair_commands:release",
+        "forget": "cli.repair_commands:forget",
     },
 )
 commands = click.version_option(

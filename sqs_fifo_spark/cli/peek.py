@@ -13,13 +13,13 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.cli.export import CONTENT, rows_as_json
 from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
-from sqs_fifo_spark.cli.waiting import NoAnswerError, begin, is_over
+from sqs_fifo_spark.cli.slow_calls import NoAnswerError, begin, is_over
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import QueueRequestError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.source.batches import Outcome
+from sqs_fifo_spark.source.driver.startup import FEWEST_RECEIVES
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Queue
-from sqs_fifo_spark.source.startup import FEWEST_RECEIVES
 
 HIDDEN_S = 60
 """Seconds for which a message stays hidden if this process is killed before it has released it."""

@@ -23,7 +23,7 @@ from typing import Any
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, QueueCalls
 from sqs_fifo_spark.aws.codes import LostHoldError, error_from_aws
 from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, ok, warning
-from sqs_fifo_spark.cli.waiting import NoAnswerError, answer
+from sqs_fifo_spark.cli.slow_calls import NoAnswerError, answer
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -34,8 +34,8 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.option_rules import region_of
 from sqs_fifo_spark.options import ConnectionOptions, SourceOptions
+from sqs_fifo_spark.source.driver.startup import FEWEST_RECEIVES, SHORT_RETENTION_S
 from sqs_fifo_spark.source.queue import NO_HANDLE
-from sqs_fifo_spark.source.startup import FEWEST_RECEIVES, SHORT_RETENTION_S
 
 GOOD_RECEIVES = 10
 """From this maxReceiveCount on, crashes alone do not bring a message to the dead-letter queue."""

@@ -17,9 +17,9 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SINK, parse_sink_options
-from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 
 _TEXTS = tuple(name for name in COLUMNS if name != "messageAttributes")
 

@@ -20,7 +20,7 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.sink.marks import Writer, writers
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.segment import Chain
 

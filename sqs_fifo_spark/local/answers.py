@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.local import payload, validation
-from sqs_fifo_spark.local.draft import Sent
+from sqs_fifo_spark.local.draft import SendResult
 from sqs_fifo_spark.local.fifo import FifoQueue
-from sqs_fifo_spark.local.store import Message
+from sqs_fifo_spark.local.message_store import StoredMessage
 
 _SENDER_ID = "AIDALOCALQUEUESENDER0"
 
 Response = dict[str, Any]
 
 
-def send_response(queue: FifoQueue, message: Sent) -> Response:
+def send_response(queue: FifoQueue, message: SendResult) -> Response:
     """The response of a send. A standard queue's has no sequence number."""
     response: Response = {"MessageId": message.message_id, "MD5OfMessageBody": message.body_md5}
     if message.attributes_md5 is not None:
@@ -28,7 +28,7 @@ def send_response(queue: FifoQueue, message: Sent) -> Response:
 
 
 def received_message(
-    queue: FifoQueue, message: Message, system_names: frozenset[str], attribute_names: list[str]
+    queue: FifoQueue, message: StoredMessage, system_names: frozenset[str], attribute_names: list[str]
 ) -> Response:
     """One message of a receive's response, with the system and message attributes that were asked for."""
     shown: Response = {
@@ -62,7 +62,7 @@ def page(request: Mapping[str, Any], names: Iterable[str]) -> tuple[list[str], R
     return page, {"NextToken": page[-1]} if len(page) < len(rest) else {}
 
 
-def _system_attributes(queue: FifoQueue, message: Message) -> dict[str, str]:
+def _system_attributes(queue: FifoQueue, message: StoredMessage) -> dict[str, str]:
     assert message.first_received_at is not None
     found = {
         "SenderId": _SENDER_ID,

@@ -11,7 +11,7 @@ from sqs_fifo_spark.local.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Draft:
+class MessageDraft:
     """A message as it was sent, before it has a place in a queue. Its repr shows no body."""
 
     group_id: str | None
@@ -26,7 +26,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendResult:
     """A send's answer: the ids of the message, or of the one that it duplicates."""
 
     message_id: str
@@ -36,7 +36,7 @@ class Sent:
     system_attributes_md5: str | None
 
 
-def read(request: dict[str, Any], settings: Settings) -> Draft:
+def read(request: dict[str, Any], settings: Settings) -> MessageDraft:
     """Make a draft of `request`, with its content's deduplication id on such a queue. Raises SQS's refusal."""
     text, encoded = validation.body(request)
     attributes = validation.message_attributes(request)
@@ -62,7 +62,7 @@ def read(request: dict[str, Any], settings: Settings) -> Draft:
         raise errors.not_for_this_queue_type(deduplication_id, "MessageDeduplicationId")
     if group_id is not None:
         validation.fifo_id(group_id, "MessageGroupId")
-    return Draft(
+    return MessageDraft(
         group_id=group_id,
         deduplication_id=deduplication_id,
         delay_s=settings.delay_s if delay_s is None else delay_s,

@@ -15,7 +15,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.local import errors, names
 from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
-from sqs_fifo_spark.local.faults import Injector, Verdict
+from sqs_fifo_spark.local.faults import Decision, Injector
 from sqs_fifo_spark.local.model import ACCOUNT, FifoModel
 from sqs_fifo_spark.local.policy import Policies
 from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
@@ -126,7 +126,7 @@ class Endpoint:
         self._record(action, entries, "ok")
         return self._respond(200, response)
 
-    async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+    async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Decision) -> dict[str, Any]:
         def receive() -> dict[str, Any]:
             return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
 

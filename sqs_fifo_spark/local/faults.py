@@ -108,7 +108,7 @@ def _texts(field_name: str, value: object) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """The fate of one request. `error` is answered instead of doing it.
 
     `receive_share` is the share of the messages asked for that a receive may return, rounded down.
@@ -139,21 +139,21 @@ class Injector:
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
         self._quota = Quota(faults.calls_per_second)
 
-    def decide(self, action: str, resource: str, access_key: str = "") -> Verdict:
+    def decide(self, action: str, resource: str, access_key: str = "") -> Decision:
         """The verdict on the next request for `action`; `resource` is the ARN of its queue, "*" for none."""
         faults, queue = self.faults, resource.rpartition(":")[2]
         self._seen[action] += 1
         if access_key in faults.expired_keys:
-            return Verdict(error=errors.expired_token())
+            return Decision(error=errors.expired_token())
         if action in faults.deny or action.removesuffix("Batch") in faults.deny:
-            return Verdict(error=errors.access_denied(action, resource))
+            return Decision(error=errors.access_denied(action, resource))
         planned = self._planned(action, queue)
         if planned is not None:
             return planned
         if not self._concerns(action, queue):
-            return Verdict()
+            return Decision()
         if not self._rolls:
-            return Verdict(delay_s=faults.delay_s)
+            return Decision(delay_s=faults.delay_s)
         dice = random.Random(f"{faults.seed}/{action}/{self._seen[action]}")
         # All dice are thrown, always in this order, whatever the probabilities are.
         reset, throttled, broken, which, dropped, short, share = (dice.random() for _ in range(7))
@@ -163,7 +163,7 @@ class Injector:
             error = errors.throttled()
         elif broken < faults.server_error:
             error = errors.internal_failure() if which < 0.5 else errors.service_unavailable()
-        return Verdict(
+        return Decision(
             delay_s=faults.delay_s,
             reset=reset < faults.reset,
             error=error,
@@ -182,7 +182,7 @@ class Injector:
             faults.queues is None or queue in faults.queues
         )
 
-    def _planned(self, action: str, queue: str) -> Verdict | None:
+    def _planned(self, action: str, queue: str) -> Decision | None:
         """The fault planned for this request; of several the first. All of them count it."""
         hit: PlannedFault | None = None
         for position, fault in enumerate(self.faults.planned):
@@ -193,12 +193,12 @@ class Injector:
         if hit is None:
             return None
         failing = frozenset(hit.entries or range(MAX_ENTRIES))
-        possible: dict[str, Verdict] = {
-            "throttle": Verdict(error=errors.throttled()),
-            "server_error": Verdict(error=errors.internal_failure()),
-            "reset": Verdict(reset=True),
-            "drop_answer": Verdict(drop_answer=True),
-            "fail_entry": Verdict(failing_entries=failing),
-            "short_answer": Verdict(receive_share=0.0),
+        possible: dict[str, Decision] = {
+            "throttle": Decision(error=errors.throttled()),
+            "server_error": Decision(error=errors.internal_failure()),
+            "reset": Decision(reset=True),
+            "drop_answer": Decision(drop_answer=True),
+            "fail_entry": Decision(failing_entries=failing),
+            "short_answer": Decision(receive_share=0.0),
         }
         return replace(possible[hit.fault], delay_s=self.faults.delay_s)

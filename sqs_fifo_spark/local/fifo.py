@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqs_fifo_spark.local import draft, errors, receipts, validation
-from sqs_fifo_spark.local.draft import Sent
+from sqs_fifo_spark.local.draft import SendResult
 from sqs_fifo_spark.local.events import Event, Kind
+from sqs_fifo_spark.local.message_store import MessageStore, StoredMessage
 from sqs_fifo_spark.local.recent import Recent
 from sqs_fifo_spark.local.settings import Settings
-from sqs_fifo_spark.local.store import Message, MessageStore
 
 # The sequence numbers of a receive with the `receives_here` that each message had: together they show whether the same
 # delivery is still in flight. Not the messages, so that deleted ones leave the memory.
@@ -96,13 +96,13 @@ class FifoQueue:
         if settings.is_fifo and is_delay_changed:
             self._store.delay_unreceived(settings.delay_s, now)
 
-    def send(self, request: dict[str, Any], now: float) -> Sent:
+    def send(self, request: dict[str, Any], now: float) -> SendResult:
         """Store the message that `request` describes, or recognise it as a duplicate of a stored one."""
         self.advance(now)
         sent = draft.read(request, self.settings)
         first = self._find_duplicated(sent.group_id, sent.deduplication_id)
         if first is None:
-            message = Message(
+            message = StoredMessage(
                 sequence=self._next_sequence(),
                 message_id=self._new_message_id(),
                 message_group_id=sent.group_id,
@@ -123,11 +123,13 @@ class FifoQueue:
             self._notify_of("sent", message, now)
         elif self.notify is not None:
             self.notify(Event("duplicate", now, self.name, first.message_id, sent.group_id, first.sequence, 0))
-        return Sent(first.message_id, first.sequence, sent.body_md5, sent.attributes_md5, sent.system_attributes_md5)
+        return SendResult(
+            first.message_id, first.sequence, sent.body_md5, sent.attributes_md5, sent.system_attributes_md5
+        )
 
     def receive(
         self, limit: int, visibility_timeout_s: int | None, attempt_id: str | None, now: float
-    ) -> list[Message]:
+    ) -> list[StoredMessage]:
         """Hand out at most `limit` messages and hide them for `visibility_timeout_s` (None: the queue's).
 
         Takes the group that has been free the longest first, as far as it goes, then the next: one that lapsed or was
@@ -236,11 +238,11 @@ class FifoQueue:
             "ApproximateNumberOfMessagesDelayed": delayed,
         }
 
-    def handle_of(self, message: Message) -> str:
+    def handle_of(self, message: StoredMessage) -> str:
         """The receipt handle of the latest delivery of `message`."""
         return receipts.encode(self._tag, message.sequence, message.receives_here)
 
-    def accept_dead_letter(self, message: Message, source_arn: str, now: float) -> None:
+    def accept_dead_letter(self, message: StoredMessage, source_arn: str, now: float) -> None:
         """Take over a message that its queue gave up: new enqueue time, sequence and deduplication id."""
         moved = message.copy(
             sequence=self._next_sequence(),
@@ -253,18 +255,18 @@ class FifoQueue:
         moved.source_arn = source_arn
         self._enqueue(moved, 0, now)
 
-    def messages(self, now: float) -> list[Message]:
+    def messages(self, now: float) -> list[StoredMessage]:
         """All messages, oldest first, as they stand: nothing is received."""
         self.advance(now)
         return list(self._store)
 
-    def next_to_redrive(self, up_to: int, now: float) -> Message | None:
+    def next_to_redrive(self, up_to: int, now: float) -> StoredMessage | None:
         """The oldest message that a receive could hand out, if its sequence number is at most `up_to`."""
         self.advance(now)
         message = self._store.oldest_free()
         return None if message is None or message.sequence > up_to else message
 
-    def redrive(self, message: Message, target: FifoQueue, now: float) -> None:
+    def redrive(self, message: StoredMessage, target: FifoQueue, now: float) -> None:
         """Move `message` to `target` as a new message: new id and enqueue time, and no receives."""
         self._give_up(message)
         moved = message.copy(
@@ -277,7 +279,7 @@ class FifoQueue:
         target._enqueue(moved, 0, now)
         target._notify_of("sent", moved, now)
 
-    def _give_up(self, message: Message) -> None:
+    def _give_up(self, message: StoredMessage) -> None:
         self._store.remove(message)
         self._moved[message.sequence] = None
         if len(self._moved) > _MOVED_KEPT:
@@ -290,10 +292,10 @@ class FifoQueue:
         in_group = self._remembered.get((group_id, deduplication_id))
         return in_group or self._remembered.get(deduplication_id)
 
-    def _take(self, limit: int, timeout_s: int, now: float) -> list[Message]:
-        messages: list[Message] = []
+    def _take(self, limit: int, timeout_s: int, now: float) -> list[StoredMessage]:
+        messages: list[StoredMessage] = []
         while len(messages) < limit and (head := self._next_free()) is not None:
-            message: Message | None = head
+            message: StoredMessage | None = head
             while message is not None and len(messages) < limit:
                 # Asked before this one is moved or hidden, while the group still links them.
                 follower = self._store.next_in_group(message)
@@ -303,13 +305,13 @@ class FifoQueue:
                 message = follower
         return messages
 
-    def _next_free(self) -> Message | None:
+    def _next_free(self) -> StoredMessage | None:
         if not self._any_order:
             return self._store.first_free()
         heads = self._store.free_heads()
         return self._rng.choice(heads) if heads else None
 
-    def _hand_out(self, message: Message, timeout_s: int, now: float) -> None:
+    def _hand_out(self, message: StoredMessage, timeout_s: int, now: float) -> None:
         message.receive_count += 1
         message.receives_here += 1
         message.received_at = now
@@ -318,12 +320,12 @@ class FifoQueue:
         self._store.hide(message, now + timeout_s, in_flight=True)
         self._notify_of("received", message, now, now + timeout_s)
 
-    def _delivered_by(self, attempt_id: str) -> list[Message] | None:
+    def _delivered_by(self, attempt_id: str) -> list[StoredMessage] | None:
         """The messages that an earlier receive handed out if all are still in flight from it, else None."""
         attempt = self._attempts.get(attempt_id)
         if attempt is None:
             return None
-        delivered: list[Message] = []
+        delivered: list[StoredMessage] = []
         for sequence, receive in attempt:
             message = self._store.get(sequence)
             if message is None or message.changed_in >= receive:
@@ -332,7 +334,7 @@ class FifoQueue:
         is_current = all(self._in_flight(sequence, receive) for sequence, receive in attempt)
         return delivered if is_current else None
 
-    def _replay(self, messages: list[Message], timeout_s: int, now: float) -> list[Message]:
+    def _replay(self, messages: list[StoredMessage], timeout_s: int, now: float) -> list[StoredMessage]:
         for message in messages:
             latest = message.received_at + validation.MAX_VISIBILITY_TIMEOUT_S
             until = min(now + timeout_s, latest)
@@ -340,7 +342,7 @@ class FifoQueue:
             self._notify_of("replayed", message, now, until)
         return messages
 
-    def _moved_to_dead_letter_queue(self, message: Message, now: float) -> bool:
+    def _moved_to_dead_letter_queue(self, message: StoredMessage, now: float) -> bool:
         redrive = self.settings.redrive
         if redrive is None or message.receives_here < redrive.max_receive_count:
             return False
@@ -353,19 +355,19 @@ class FifoQueue:
         self._notify_of("moved_to_dlq", message, now)
         return True
 
-    def _enqueue(self, message: Message, delay_s: int, now: float) -> None:
+    def _enqueue(self, message: StoredMessage, delay_s: int, now: float) -> None:
         key = message.message_group_id if self.settings.is_fifo else message.sequence
         self._store.append(message, key)
         if delay_s:
             self._store.hide(message, now + delay_s, in_flight=False)
 
-    def _in_flight(self, sequence: int, receive: int) -> Message | None:
+    def _in_flight(self, sequence: int, receive: int) -> StoredMessage | None:
         message = self._store.get(sequence)
         if message is None or not message.in_flight or message.receives_here != receive:
             return None
         return message
 
-    def _decode(self, handle: str) -> receipts.Receipt:
+    def _decode(self, handle: str) -> receipts.HandleParts:
         receipt = receipts.decode(self._tag, handle)
         if receipt is None:
             raise errors.malformed_handle(handle)
@@ -379,7 +381,7 @@ class FifoQueue:
         bits = f"{self._rng.getrandbits(128):032x}"
         return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
-    def _notify_of(self, kind: Kind, message: Message, now: float, visible_at: float | None = None) -> None:
+    def _notify_of(self, kind: Kind, message: StoredMessage, now: float, visible_at: float | None = None) -> None:
         if self.notify is not None:
             self.notify(
                 Event(

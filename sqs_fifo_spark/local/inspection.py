@@ -6,8 +6,8 @@ from collections import deque
 from typing import Any
 
 from sqs_fifo_spark.local.events import Event
+from sqs_fifo_spark.local.message_store import StoredMessage
 from sqs_fifo_spark.local.model import FifoModel
-from sqs_fifo_spark.local.store import Message
 
 HISTORY = 100_000
 """Events, of all queues together; about 20 MB."""
@@ -43,7 +43,7 @@ class Inspector:
         return [_event(event) for event in self._events if event.message_id == message_id]
 
 
-def _message(queue: str, message: Message) -> Described:
+def _message(queue: str, message: StoredMessage) -> Described:
     state = "waiting"
     if message.hidden_until is not None:
         state = "in flight" if message.in_flight else "delayed"

@@ -17,8 +17,8 @@ from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
 from sqs_fifo_spark.local.fifo import FifoQueue
+from sqs_fifo_spark.local.message_store import StoredMessage
 from sqs_fifo_spark.local.redrive import MoveTasks
-from sqs_fifo_spark.local.store import Message
 from sqs_fifo_spark.local.tags import QueueTags
 
 ACTIONS = frozenset(
@@ -165,7 +165,7 @@ class FifoModel:
         """The names of all queues, those first that were made first."""
         return list(self._queues)
 
-    def messages(self, name: str) -> list[Message]:
+    def messages(self, name: str) -> list[StoredMessage]:
         """All messages of the queue `name`, oldest first; looking receives nothing. Raises QueueDoesNotExist."""
         self._let_move()
         return self._queue_at(name).messages(self._clock.now())

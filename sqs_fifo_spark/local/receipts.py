@@ -15,7 +15,7 @@ _PAYLOAD_BYTES = _TAG_BYTES + _SEQUENCE_BYTES + _COUNT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class HandleParts:
     """The `receive`-th delivery of the message `sequence`."""
 
     sequence: int
@@ -32,7 +32,7 @@ def encode(tag: int, sequence: int, receive: int) -> str:
     return base64.b64encode(payload + zlib.crc32(payload).to_bytes(_CHECK_BYTES, "big")).decode()
 
 
-def decode(tag: int, handle: str) -> Receipt | None:
+def decode(tag: int, handle: str) -> HandleParts | None:
     """The delivery that `handle` names, or None when the queue `tag` never gave out such a handle."""
     try:
         raw = base64.b64decode(handle.encode("ascii"), validate=True)
@@ -44,4 +44,6 @@ def decode(tag: int, handle: str) -> Receipt | None:
     if int.from_bytes(payload[:_TAG_BYTES], "big") != tag:
         return None
     count_from = _TAG_BYTES + _SEQUENCE_BYTES
-    return Receipt(int.from_bytes(payload[_TAG_BYTES:count_from], "big"), int.from_bytes(payload[count_from:], "big"))
+    return HandleParts(
+        int.from_bytes(payload[_TAG_BYTES:count_from], "big"), int.from_bytes(payload[count_from:], "big")
+    )

@@ -21,8 +21,8 @@ from typing import Any
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError, RowError
 from sqs_fifo_spark.sink.digests import WIDTH, Digests
-from sqs_fifo_spark.sink.keepers import Keeper, Origin
-from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow
+from sqs_fifo_spark.sink.keepers import Keeper, RecordOrigin
+from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class BadRecords:
     """The refused rows of one attempt of a task."""
 
-    def __init__(self, keeper: Keeper, clock: Clock, origin: Origin, *, group_goes_on: bool, most: int) -> None:
+    def __init__(self, keeper: Keeper, clock: Clock, origin: RecordOrigin, *, group_goes_on: bool, most: int) -> None:
         self._keeper = keeper
         self._clock = clock
         self._origin = origin

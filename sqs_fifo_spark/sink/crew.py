@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.sink.deadlines import Deadlines, RowsUnderWay
-from sqs_fifo_spark.sink.queue import StoppedError
+from sqs_fifo_spark.sink.sink_queue import StoppedError
 
 THREADS = 8
 """Calls that one task has under way at once."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
-from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 
 RECORDS = "the record of what was sent is held up: the journal does not have it {:g} s after the look before."

@@ -31,9 +31,9 @@ from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
-from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import OutgoingRow, RefusedRowError
 from sqs_fifo_spark.sink.record import Record
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.window import Window
 
 PLACE = "_place"
@@ -50,7 +50,7 @@ ANY_REFUSED = _digest_of("refused rows")
 
 
 @dataclass(frozen=True)
-class Origin:
+class RecordOrigin:
     """The write whose rows are refused, as their lines say it."""
 
     queue: str
@@ -86,7 +86,7 @@ class Keeper(Protocol):
 class PathKeeper:
     """Keeps rows below `badRecordsPath`, each in an object of its own."""
 
-    def __init__(self, store: Store, place: str | None, folder: str, origin: Origin) -> None:
+    def __init__(self, store: Store, place: str | None, folder: str, origin: RecordOrigin) -> None:
         """List the rows that earlier attempts have kept; the driver got `place` from `find_place`."""
         self.where = f"'{store.location}'"
         if place is None or find_place(store, may_create=False) != place:

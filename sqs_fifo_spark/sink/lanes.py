@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.judge import Numbers
-from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 
 
 @dataclass(frozen=True)

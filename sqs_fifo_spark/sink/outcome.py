@@ -10,7 +10,7 @@ from typing import Any
 
 from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError, error_from_aws
 from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 
 OPERATION = SEND
 _IN_OUR_WORDS = {
@@ -33,7 +33,7 @@ class ConfirmedRow:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """The end of each row of a call: confirmed, refused, or `pending`: tried again, unless there is a `fault`."""
 
     confirmed: list[ConfirmedRow]
@@ -53,7 +53,7 @@ class Outcome:
 
 def classify(
     answer: Mapping[str, Any], tried: Mapping[str, OutgoingRow], queue_url: str, *, may_be_older: bool
-) -> Outcome:
+) -> CallOutcome:
     """Return the outcome by `answer` of the rows that were `tried`, which are named by their entries' ids.
 
     `may_be_older` says that an earlier try may have added them. Answers for other ids count for nothing.
@@ -70,7 +70,7 @@ def classify(
     refused = [key for key, error in errors.items() if isinstance(error, MessageRefusedError)]
     others = [error for key, error in errors.items() if key not in passing and key not in refused]
     throttled = {key for key, error in passing.items() if error.is_throttling and key not in successful}
-    return Outcome(
+    return CallOutcome(
         [
             ConfirmedRow(row, _sequence_number(confirmed[key]), confirmed[key].get("MessageId"), may_be_older)
             for key, row in tried.items()

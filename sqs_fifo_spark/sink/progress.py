@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.sink.judge import Judge
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
-from sqs_fifo_spark.sink.message import OutgoingRow
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 from sqs_fifo_spark.sink.record import Record
 
 

@@ -10,8 +10,8 @@ from sqs_fifo_spark.errors import DisorderError
 from sqs_fifo_spark.sink.crew import Crew
 from sqs_fifo_spark.sink.deadlines import RECORDS, RowsUnderWay
 from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
-from sqs_fifo_spark.sink.message import OutgoingRow
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 from sqs_fifo_spark.sink.progress import Progress
 from sqs_fifo_spark.sink.record import Record
 

@@ -23,11 +23,11 @@ from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.crew import Crew
 from sqs_fifo_spark.sink.deadlines import KEEPS, RowsUnderWay
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 from sqs_fifo_spark.sink.progress import Progress, RowCounts
-from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
 from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.recorder import DISORDER, Recorder
+from sqs_fifo_spark.sink.sink_queue import SinkQueue, StoppedError, UnsentError
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S, Window
 
 MAX_BUFFERED_BYTES = 64 << 20

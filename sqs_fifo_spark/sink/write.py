@@ -23,14 +23,14 @@ from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions, bad_records_in_queue
 from sqs_fifo_spark.sink.bad_records import BadRecords
-from sqs_fifo_spark.sink.keepers import Keeper, Origin, PathKeeper, QueueKeeper, find_place
+from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, RecordOrigin, find_place
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
-from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.outgoing import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.progress import RowCounts
-from sqs_fifo_spark.sink.queue import SinkQueue, no_content_based_deduplication
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, folder_of
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sink_queue import SinkQueue, no_content_based_deduplication
 from sqs_fifo_spark.sink.summary import Summary, Tally
 
 MAX_PART_ROWS = 1_000
@@ -359,7 +359,7 @@ def _bad_records(
     if kept_in is None:
         return None
     options, folder = plan.options, folder_of(place.query, _batch_of(plan, place))
-    origin = Origin(plan.queue, plan.run, place.partition, place.query, place.batch)
+    origin = RecordOrigin(plan.queue, plan.run, place.partition, place.query, place.batch)
     keeper: Keeper
     if isinstance(kept_in, SinkQueue):
         write = f"{folder}/{place.partition}"

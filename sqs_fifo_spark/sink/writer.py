@@ -27,8 +27,8 @@ from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue
-from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.slots import tasks_at_once
 from sqs_fifo_spark.sink.summary import compare, finding
 from sqs_fifo_spark.sink.write import (

@@ -34,7 +34,7 @@ class Receipt(NamedTuple):
 
     `receive` is a number of its receive's own, whoever made that: delete and renew calls are built from receipts of the
     same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that is held but
-    not served in its epoch: see `source.attempt`.
+    not served in its epoch: see `source.task.attempt`.
     """
 
     message_id: str

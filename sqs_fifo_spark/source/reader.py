@@ -22,13 +22,13 @@ from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
-from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
-from sqs_fifo_spark.source.startless import StartlessDriver
+from sqs_fifo_spark.source.task.partition import read_partition
 from sqs_fifo_spark.worker import exempt_from_collection
 
 try:

@@ -21,12 +21,12 @@ import pyarrow as pa
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, SqsFifoError
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.startup import settle_claim
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import Owner, is_alive, this_command
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.startup import settle_claim
 
 
 class NoSuchMessageError(SqsFifoError):

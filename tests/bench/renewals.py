@@ -22,7 +22,7 @@ from unittest import mock
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import LocalQueueServer, errors, server
-from sqs_fifo_spark.local.faults import Injector, Verdict
+from sqs_fifo_spark.local.faults import Decision, Injector
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
@@ -64,9 +64,9 @@ def serve(hanging: float) -> None:
     dice = random.Random(1)
 
     class HangingInjector(Injector):
-        def decide(self, action: str, *where: Any) -> Verdict:
+        def decide(self, action: str, *where: Any) -> Decision:
             if self.faults.actions and action in self.faults.actions and dice.random() < hanging:
-                return Verdict(delay_s=_HANGING_S, error=errors.throttled())
+                return Decision(delay_s=_HANGING_S, error=errors.throttled())
             return super().decide(action, *where)
 
     with mock.patch.object(server, "Injector", HangingInjector), LocalQueueServer() as queue:

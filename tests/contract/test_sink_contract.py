@@ -19,11 +19,11 @@ from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.write import draft, prepare
 from tests.contract.conftest import Queue
 from tests.contract.test_local_queue import code_of

@@ -12,7 +12,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.segment import decode
 from tests.crash.application import Application, brief, is_our_own
 from tests.crash.audit import Audit, audit

@@ -20,8 +20,8 @@ from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.driver import Driver
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue

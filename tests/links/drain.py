@@ -18,7 +18,7 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.local import Event, FifoModel, LocalQueueServer
-from sqs_fifo_spark.source import planning
+from sqs_fifo_spark.source.driver import planning
 from tests.helpers import wait_until
 from tests.links.proxy import Link, Trouble
 from tests.spark.support import Rig, Sent, assert_each_once, assert_in_order, micro_batches, require_alive

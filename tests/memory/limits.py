@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqs_fifo_spark.source.demand import LINK_BYTES, LINK_MESSAGES
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS
+from sqs_fifo_spark.source.task.demand import LINK_BYTES, LINK_MESSAGES
 
 MIB = 1 << 20
 ENTRIES = 10

@@ -22,7 +22,7 @@ from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.sink.message import COLUMNS, RowForm, outgoing
+from sqs_fifo_spark.sink.outgoing import COLUMNS, RowForm, outgoing
 from sqs_fifo_spark.sink.record import SentRecord
 
 PARTITIONS = 8

@@ -12,12 +12,12 @@ from dataclasses import replace
 from unittest import mock
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
-from sqs_fifo_spark.source.attempt import Attempt
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import deal_of
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+from sqs_fifo_spark.source.task.attempt import Attempt
 from tests.simulation.planting import Mutations, instead_of, put, rewrite
 
 MUTATIONS = Mutations()
@@ -26,48 +26,48 @@ planted = MUTATIONS.planted
 # A task
 
 
-@planted("serve before sealing", "source.journal.Journal.seal")
+@planted("serve before sealing", "source.journal_objects.Journal.seal")
 def _(seal, journal, segment, claim, **given):
     return segment
 
 
-@planted("serve what lost the race", "source.journal.Journal.seal")
+@planted("serve what lost the race", "source.journal_objects.Journal.seal")
 def _(seal, journal, segment, claim, **given):
     seal(journal, segment, claim, **given)
     return segment
 
 
-@planted("skip empty segments", "source.journal.Journal.seal")
+@planted("skip empty segments", "source.journal_objects.Journal.seal")
 def _(seal, journal, segment, claim, **given):
     return seal(journal, segment, claim, **given) if segment.head.receipts else segment
 
 
-@planted("drop what a losing attempt received", "source.receiving.Receiver.release")
+@planted("drop what a losing attempt received", "source.task.receiver.Receiver.release")
 def _(release, receiver, receipts=None):
     receiver._queue.delete(receiver.unsealed if receipts is None else list(receipts))
 
 
-@planted("delete before commit", "source.attempt.Attempt.append")
+@planted("delete before commit", "source.task.attempt.Attempt.append")
 def _(append, attempt, decided):
     for segment in append(attempt, decided):
         attempt._queue.delete(segment.head.receipts[:10])
         yield segment
 
 
-@planted("serve redelivered messages at once", "source.attempt.Attempt._segment")
+@planted("serve redelivered messages at once", "source.task.attempt.Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     segment = make_segment(attempt, *given, **named)
     return _deferring(attempt, segment, lambda each: each.message_group_id in _locked_groups(attempt))
 
 
-@planted("serve what follows a deferred message", "source.attempt.Attempt._segment")
+@planted("serve what follows a deferred message", "source.task.attempt.Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     segment = make_segment(attempt, *given, **named)
     locked = _locked_groups(attempt)
     return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in locked)
 
 
-@planted("serve what follows what an earlier link defers", "source.attempt.Attempt._segment")
+@planted("serve what follows what an earlier link defers", "source.task.attempt.Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     before = set(attempt._sieve.deferred_groups)
     segment = make_segment(attempt, *given, **named)
@@ -75,7 +75,7 @@ def _(make_segment, attempt, *given, **named):
     return segment
 
 
-@planted("serve what follows carried messages", "source.attempt.Attempt.__init__")
+@planted("serve what follows carried messages", "source.task.attempt.Attempt.__init__")
 def _(make, attempt, plan, deal, end, deferred_groups, *given):
     make(attempt, plan, deal, end, deferred_groups, *given)
     attempt._sieve.deferred_groups = deferred_groups
@@ -96,27 +96,27 @@ def _deferring(attempt: Attempt, segment: Segment, is_it: Callable[[Receipt], bo
     return replace(segment, head=replace(head, receipts=receipts, chain=chain))
 
 
-@planted("receive for an epoch that is settled", "source.journal.Journal.require_current")
+@planted("receive for an epoch that is settled", "source.journal_objects.Journal.require_current")
 def _(require_current, journal, *given):
     with suppress(EpochSettledError):
         require_current(journal, *given)
 
 
-@planted("serve what a leftover task put", "source.partition.serve")
+@planted("serve what a leftover task put", "source.task.partition.serve")
 def _(serve, plan, queue, journal, *given):
     sealed = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan))
     is_whole = sealed is not None and sealed.head.chain.is_last
     yield from [sealed.served()] if is_whole else serve(plan, queue, journal, *given)
 
 
-@planted("overwrite what is sealed", "source.journal.Journal.seal")
+@planted("overwrite what is sealed", "source.journal_objects.Journal.seal")
 def _(seal, journal, segment, claim, **given):
     origin = segment.head.origin
     journal.store.delete([journal.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)])
     return seal(journal, segment, claim, **given)
 
 
-@planted("leave copies of committed messages to the commit", "source.receiving._Copies.delete_from")
+@planted("leave copies of committed messages to the commit", "source.task.receiver._Copies.delete_from")
 def _(delete_from, copies, answer):
     return answer
 
@@ -124,7 +124,7 @@ def _(delete_from, copies, answer):
 # The journal
 
 
-@planted("work on without the claim", "source.journal.Journal.require_claim")
+@planted("work on without the claim", "source.journal_objects.Journal.require_claim")
 def _(require_claim, journal, *given):
     return ()
 
@@ -134,13 +134,13 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger", "source.ownership.Ownership.begin")
+@planted("let a new query forget the ledger", "source.driver.ownership.Ownership.begin")
 def _(begin, owned, *given):
     owned._ledger = Ledger(owned._ledger.epoch, generation=owned._ledger.generation)
     begin(owned, *given)
 
 
-@planted("begin a generation that Spark has not logged", "source.continuity.Continuity.next_offset")
+@planted("begin a generation that Spark has not logged", "source.driver.continuity.Continuity.next_offset")
 def _(next_offset, log, start, partitions):
     offset = next_offset(log, start, partitions)
     if log.begins_after(start):
@@ -151,23 +151,23 @@ def _(next_offset, log, start, partitions):
 # A commit
 
 
-@planted("forget the ledger", "source.ownership.Ledger")
+@planted("forget the ledger", "source.driver.ownership.Ledger")
 def _(make_ledger, epoch, unconfirmed=None, *given):
     return make_ledger(epoch, {}, *given)
 
 
-@planted("forget what is carried", "source.ownership.Ledger")
+@planted("forget what is carried", "source.driver.ownership.Ledger")
 def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
     return make_ledger(epoch, unconfirmed or {}, {}, *given)
 
 
-@planted("drop the segments before the ledger is written", "source.journal.Journal.put_ledger")
+@planted("drop the segments before the ledger is written", "source.journal_objects.Journal.put_ledger")
 def _(put_ledger, journal, ledger):
     journal.drop([name for name in journal.objects().get(ledger.epoch, ()) if name not in ledger.carried])
     put_ledger(journal, ledger)
 
 
-@planted("write the ledger before the deletes", "source.ownership.Ownership.settle")
+@planted("write the ledger before the deletes", "source.driver.ownership.Ownership.settle")
 def _(settle, owned, epoch, **given):
     with mock.patch.object(owned, "_delete", return_value={}) as delete:
         settle(owned, epoch, **given)
@@ -175,7 +175,7 @@ def _(settle, owned, epoch, **given):
         owned._delete(*call.args)
 
 
-@planted("advance without commit", "source.ownership.Ownership.settle")
+@planted("advance without commit", "source.driver.ownership.Ownership.settle")
 def _(settle, owned, epoch, **given):
     owned._ledger = replace(owned._ledger, epoch=epoch.offset.epoch)
 
@@ -215,14 +215,14 @@ def _():
             if end is not None:
                 owned.driver._settle(owned, end, followed_by=None)
 
-    instead_of("source.driver.Driver._owned", known)
-    instead_of("source.ownership.Ownership.release_others", settling)
+    instead_of("source.driver.driver.Driver._owned", known)
+    instead_of("source.driver.ownership.Ownership.release_others", settling)
 
 
 # The verdict on an epoch
 
 
-@planted("settle without the newer handle of a deferred copy", "source.verdict.judge")
+@planted("settle without the newer handle of a deferred copy", "source.driver.verdict.judge")
 def _(judge, offset, objects, ledger, *given):
     served = {
         name: head if name in ledger.carried else replace(head, receipts=_not_deferred(head))
@@ -231,7 +231,7 @@ def _(judge, offset, objects, ledger, *given):
     return replace(judge(offset, objects, ledger, *given), served=judge(offset, served, ledger, *given).served)
 
 
-@planted("serve again what the epoch has served", "source.verdict.judge")
+@planted("serve again what the epoch has served", "source.driver.verdict.judge")
 def _(judge, offset, objects, ledger, *given):
     deferred = {
         name: replace(
@@ -248,7 +248,7 @@ def _not_deferred(head: Head) -> tuple[Receipt, ...]:
     return tuple(receipt for receipt in head.receipts if not receipt.deferred)
 
 
-@planted("take what was carried for a proof that a message is gone", "source.verdict._gone")
+@planted("take what was carried for a proof that a message is gone", "source.driver.verdict._gone")
 def _(gone, objects, received, ledger):
     return gone(objects, received, replace(ledger, carried={}))
 
@@ -256,7 +256,7 @@ def _(gone, objects, received, ledger):
 # What comes next
 
 
-@planted("wrong number of partitions at a replay", "source.driver.Driver.plan")
+@planted("wrong number of partitions at a replay", "source.driver.driver.Driver.plan")
 def _(plan, driver, start, end):
     is_first = driver._epochs.open is None and driver._epochs.next is None
     if is_first and start != end:
@@ -264,12 +264,12 @@ def _(plan, driver, start, end):
     return plan(driver, start, end)
 
 
-@planted("probe without the ledger", "source.work.Work._without_copies")
+@planted("probe without the ledger", "source.driver.prober.Prober._without_copies")
 def _(without_copies, work, owned, received, left_s):
     return tuple(received), False
 
 
-@planted("lose what the probe got and nobody read", "source.epoch.Epoch.with_caught")
+@planted("lose what the probe got and nobody read", "source.driver.epoch.Epoch.with_caught")
 def _(with_caught, epoch, ledger):
     return ledger if epoch._chains.is_closed else with_caught(epoch, ledger)
 
@@ -281,12 +281,12 @@ def _(receive, queue, most, /, *, wait_time_s=0, **given):
 
 MUTATIONS.rewritten(
     "hand a group to any partition",
-    "source.planning.deal_out",
+    "source.driver.planning.deal_out",
     "        for number, place in by_group[group]:\n",
     "        for number, place in by_group[group]:\n            partition = (partition + 1) % count\n",
 )
 MUTATIONS.rewritten(
-    "leave the deal of an epoch that is settled", "source.ownership.Ownership._put", "[*older, *deals]", "older"
+    "leave the deal of an epoch that is settled", "source.driver.ownership.Ownership._put", "[*older, *deals]", "older"
 )
 
 
@@ -297,31 +297,31 @@ def _():
     put("source.plan.older_deals", lambda journal, claim: [])
 
 
-@planted("let all plans of an epoch share number and name", "source.continuity.Continuity.next_offset")
+@planted("let all plans of an epoch share number and name", "source.driver.continuity.Continuity.next_offset")
 def _(next_offset, log, start, partitions):
     number = max(start.epoch, log._owned.ledger.epoch) + 1
     return replace(next_offset(log, start, partitions), epoch=number, plan=1)
 
 
-@planted("take the journal's word for where Spark is", "source.ownership.Ownership.first_number")
+@planted("take the journal's word for where Spark is", "source.driver.ownership.Ownership.first_number")
 def _(first_number, owned):
     return owned.ledger.epoch + 2
 
 
-@planted("go on past an epoch that the offset log has lost", "source.checkpoint.lost_after")
+@planted("go on past an epoch that the offset log has lost", "source.driver.checkpoint.lost_after")
 def _(lost_after, start, state):
     pass
 
 
 @planted("let tasks receive for an epoch that the offset log has lost")
 def _():
-    rewrite("source.epochs.Epochs.announce_again", "self.next.replay(after)", "pass")
+    rewrite("source.driver.epochs.Epochs.announce_again", "self.next.replay(after)", "pass")
 
 
 # Chains
 
 
-@planted("delete what is not sealed yet", "source.receiving.Receiver._keep")
+@planted("delete what is not sealed yet", "source.task.receiver.Receiver._keep")
 def _(keep, receiver, *given):
     kept = keep(receiver, *given)
     if receiver._demand.in_links:
@@ -329,7 +329,7 @@ def _(keep, receiver, *given):
     return kept
 
 
-@planted("work on though another driver has opened the journal", "source.journal.Journal.require_current")
+@planted("work on though another driver has opened the journal", "source.journal_objects.Journal.require_current")
 def _(require_current, journal, *given):
     with suppress(FencedError):
         require_current(journal, *given)
@@ -350,13 +350,13 @@ def _(with_link, chain, *given, **named):
     return with_link(replace(chain, deferring=()), *given, **named)
 
 
-@planted("leave the chains open", "source.chains.Chains._close")
+@planted("leave the chains open", "source.driver.chains.Chains._close")
 def _(close, chains, partition, end, *given):
     closed = Head(Origin("", 1, 1, 0, "driver-", 0, "", 0 if end is None else end.origin.link), ())
     return replace(end or closed, chain=replace((end or closed).chain, is_last=True))
 
 
-@planted("receive again in a replay", "source.epoch.Epoch.replay")
+@planted("receive again in a replay", "source.driver.epoch.Epoch.replay")
 def _(replay, epoch, after):
     epoch.is_replay = True
     epoch.discover()
@@ -364,10 +364,10 @@ def _(replay, epoch, after):
 
 @planted("release what only the journal has")
 def _():
-    rewrite("source.ownership.Ownership.release_others", "may_be_deleted and not receipt.deferred", "False")
+    rewrite("source.driver.ownership.Ownership.release_others", "may_be_deleted and not receipt.deferred", "False")
 
 
-@planted("carry twice what two links have", "source.ownership.Ownership.release_others")
+@planted("carry twice what two links have", "source.driver.ownership.Ownership.release_others")
 def _(release_others, owned):
     before = owned._ledger.carried
     owned._ledger = replace(owned._ledger, carried={})
@@ -389,39 +389,39 @@ def _():
         except JournalUnavailableError:
             return []
 
-    instead_of("source.journal.Journal.put_ledger", put_what_is_new)
-    instead_of("source.journal.Journal.older_ledgers", find_older)
+    instead_of("source.journal_objects.Journal.put_ledger", put_what_is_new)
+    instead_of("source.journal_objects.Journal.older_ledgers", find_older)
 
 
-@planted("judge by the last links alone", "source.chains.Chains._heads")
+@planted("judge by the last links alone", "source.driver.chains.Chains._heads")
 def _(heads, chains, links, known, pool):
     last = {partition: end.origin.link for partition, end in chains.ends().items()}
     return heads(chains, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
-@planted("let messages follow what is decided and gone", "source.attempt.Attempt._without_overtaking")
+@planted("let messages follow what is decided and gone", "source.task.attempt.Attempt._without_overtaking")
 def _(without, attempt, received, receiver):
     return received
 
 
-@planted("put a link while the one before is being deleted", "source.attempt.Attempt._receive")
+@planted("put a link while the one before is being deleted", "source.task.attempt.Attempt._receive")
 def _(receive, attempt, receiver, *, may_end):
     with mock.patch.object(attempt, "_wait_for_deletes"):
         return receive(attempt, receiver, may_end=may_end)
 
 
-@planted("leave hidden what is not going to be put", "source.attempt._released_on_error")
+@planted("leave hidden what is not going to be put", "source.task.attempt._released_on_error")
 def _(released, receiver):
     return nullcontext()
 
 
-@planted("take over a chain without its unconfirmed messages", "source.attempt.Attempt.__init__")
+@planted("take over a chain without its unconfirmed messages", "source.task.attempt.Attempt.__init__")
 def _(make, attempt, plan, end, *given):
     make(attempt, plan, end, *given)
     attempt._in_flight = ()
 
 
-@planted("end a chain without a word of what is not deleted", "source.attempt.Attempt._note")
+@planted("end a chain without a word of what is not deleted", "source.task.attempt.Attempt._note")
 def _(note, attempt, outcomes, asked_at):
     note(attempt, [(receipt, Outcome.DONE) for receipt, _ in outcomes], asked_at)
 
@@ -435,12 +435,12 @@ def _(start, heartbeat):
         start(heartbeat)
 
 
-@planted("renew what a replay takes over as if it had just been received", "source.epoch.Epoch._held_since")
+@planted("renew what a replay takes over as if it had just been received", "source.driver.epoch.Epoch._held_since")
 def _(held_since, epoch):
     return max(epoch.opened_at, held_since(epoch))
 
 
-@planted("renew in the pool that reads the journal", "source.driver.Driver.__init__")
+@planted("renew in the pool that reads the journal", "source.driver.driver.Driver.__init__")
 def _(make, driver, *given, **named):
     make(driver, *given, **named)
     assert hasattr(driver._queue, "_renewal_pool")
@@ -477,17 +477,19 @@ def _(extend, queue, receipts, timeout_s, *, budget_s=30.0, answer_s=None):
     return extend(queue, receipts, timeout_s, budget_s=30.0 if answer_s else budget_s)
 
 
-@planted("end AvailableNow while something is hidden", "source.available_now.AvailableNow.may_end_empty")
+@planted("end AvailableNow while something is hidden", "source.driver.available_now.AvailableNow.may_end_empty")
 def _(may_end_empty, available_now, asked_at):
     return True
 
 
-@planted("end AvailableNow with old messages in hand", "source.available_now.AvailableNow.ends_with")
+@planted("end AvailableNow with old messages in hand", "source.driver.available_now.AvailableNow.ends_with")
 def _(ends_with, available_now, found):
     return not found or available_now._served >= available_now._waited
 
 
-@planted("end AvailableNow before what dead attempts held is free", "source.available_now.AvailableNow.may_end_with")
+@planted(
+    "end AvailableNow before what dead attempts held is free", "source.driver.available_now.AvailableNow.may_end_with"
+)
 def _(may_end_with, available_now, epoch, verdict):
     available_now._old_lapse_at = -math.inf
     return may_end_with(available_now, epoch, verdict)
@@ -495,19 +497,21 @@ def _(may_end_with, available_now, epoch, verdict):
 
 MUTATIONS.rewritten(
     "let AvailableNow wait for half as long",
-    "source.available_now.AvailableNow.may_end_with",
+    "source.driver.available_now.AvailableNow.may_end_with",
     "self._clock.monotonic() + self._visibility_timeout_s",
     "self._clock.monotonic() + self._visibility_timeout_s / 2",
 )
 
 
-@planted("end AvailableNow while a dead attempt holds something", "source.available_now.AvailableNow.may_end_with")
+@planted(
+    "end AvailableNow while a dead attempt holds something", "source.driver.available_now.AvailableNow.may_end_with"
+)
 def _(may_end_with, available_now, epoch, verdict):
     available_now._has_gone_on = True
     return may_end_with(available_now, epoch, verdict)
 
 
-@planted("end AvailableNow without a long poll", "source.work.Work._look_further")
+@planted("end AvailableNow without a long poll", "source.driver.prober.Prober._look_further")
 def _(look_further, work, claimed, verdict, most):
     with mock.patch.object(work, "_poll", return_value=((), True)) if verdict.served else nullcontext():
         return look_further(work, claimed, verdict, most)
@@ -530,19 +534,19 @@ def _(release, queue, receipts):
 
 MUTATIONS.rewritten(
     "look for what is moved aside before claiming the journal",
-    "source.startup.open_journal",
+    "source.driver.startup.open_journal",
     "    claim = journal.claim(",
     "    skipped = journal.skipped()\n    journal.skipped = lambda: skipped\n    claim = journal.claim(",
 )
 MUTATIONS.rewritten(
     "deal out what is moved aside",
-    "source.planning.deal_out",
+    "source.driver.planning.deal_out",
     "if receipt.message_id not in skipped:",
     "if True:",
 )
 MUTATIONS.rewritten(
     "carry what is moved aside",
-    "source.verdict.judge",
+    "source.driver.verdict.judge",
     " or message_id in skipped",
     "",
 )
@@ -550,11 +554,11 @@ MUTATIONS.rewritten(
 
 @planted("skip without looking whether it is marked")
 def _():
-    rewrite("cli.repair.skip.callback", "if journal.skip_of(message_id) is None:", "if True:")
+    rewrite("cli.repair_commands.skip.callback", "if journal.skip_of(message_id) is None:", "if True:")
     rewrite("source.repair.skip", "takeover.journal.skip_of(message_id) is None", "True")
 
 
-@planted("let two operators hold the journal", "source.journal.Journal._put_own")
+@planted("let two operators hold the journal", "source.journal_objects.Journal._put_own")
 def _(put_own, journal, name, data, token):
     return put_own(journal, name, data, token) or (name.startswith("drivers/") and b'"isCommand"' in data)
 
@@ -567,7 +571,7 @@ MUTATIONS.rewritten(
 )
 MUTATIONS.rewritten(
     "take the journal before there is a place for what is moved",
-    "cli.repair.skip.callback",
+    "cli.repair_commands.skip.callback",
     "        with aside as put_aside:\n",
     "        after = journal.claim(repair.this_command(now=0), after=after)\n        with aside as put_aside:\n",
 )
@@ -609,25 +613,25 @@ MUTATIONS.rewritten(
 )
 MUTATIONS.rewritten(
     "move a message to a file without its lock",
-    "cli.repair._to_file.__wrapped__",
+    "cli.repair_commands._to_file.__wrapped__",
     "        fcntl.flock(out, fcntl.LOCK_EX)\n",
     "",
 )
 MUTATIONS.rewritten(
     "believe in a row of a file that nobody has synced",
-    "cli.repair._to_file.__wrapped__",
+    "cli.repair_commands._to_file.__wrapped__",
     "        os.fsync(out.fileno())  # whoever wrote it may have been killed before that\n",
     "",
 )
 MUTATIONS.rewritten(
     "add to a line that was cut off",
-    "cli.repair._to_file.__wrapped__",
+    "cli.repair_commands._to_file.__wrapped__",
     'there and not there.endswith(b"\\n")',
     "False",
 )
 MUTATIONS.rewritten(
     "send what is moved under its producer's deduplication id",
-    "cli.repair._to_queue",
+    "cli.repair_commands._to_queue",
     '"messageId" if name == "messageDeduplicationId" else name for',
     "name for",
 )
@@ -639,7 +643,7 @@ MUTATIONS.rewritten(
 )
 MUTATIONS.rewritten(
     "drop more than what is settled when the journal is taken over",
-    "source.startup.settle_claim",
+    "source.driver.startup.settle_claim",
     "if epoch <= ledger.epoch\n",
     "if epoch <= ledger.epoch + 1\n",
 )
@@ -648,7 +652,7 @@ MUTATIONS.rewritten(
 
 MUTATIONS.rewritten(
     "believe a claim by its put alone",
-    "source.journal.Journal.claim",
+    "source.journal_objects.Journal.claim",
     "if is_own and max(map(_number, claims), default=0) == number:",
     "if is_own:",
 )

@@ -18,7 +18,7 @@ from unittest import mock
 
 import click
 
-from sqs_fifo_spark.cli import repair
+from sqs_fifo_spark.cli import repair_commands as repair
 from sqs_fifo_spark.errors import DataLossError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.climate import PAUSES_S
@@ -233,11 +233,11 @@ class Operators:
                 "sqs_fifo_spark.cli.view.open_store": lambda *_: world.store,
                 "sqs_fifo_spark.cli.queue_checks.answer": answer,
                 "sqs_fifo_spark.cli.queue_checks.SYSTEM_CLOCK": hub,
-                "sqs_fifo_spark.cli.repair.SYSTEM_CLOCK": hub,
-                "sqs_fifo_spark.cli.repair.Queue": source_queue,
-                "sqs_fifo_spark.cli.repair._open_to_add": opened,
-                "sqs_fifo_spark.cli.repair.fcntl": self._kernel,
-                "sqs_fifo_spark.cli.repair.os": self._kernel,
+                "sqs_fifo_spark.cli.repair_commands.SYSTEM_CLOCK": hub,
+                "sqs_fifo_spark.cli.repair_commands.Queue": source_queue,
+                "sqs_fifo_spark.cli.repair_commands._open_to_add": opened,
+                "sqs_fifo_spark.cli.repair_commands.fcntl": self._kernel,
+                "sqs_fifo_spark.cli.repair_commands.os": self._kernel,
                 "sqs_fifo_spark.source.repair.socket": SimpleNamespace(gethostname=machine),
                 "sqs_fifo_spark.source.repair._operator": lambda: "somebody",
                 "sqs_fifo_spark.source.owner.socket": SimpleNamespace(gethostname=lambda: "three"),

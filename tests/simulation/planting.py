@@ -1,6 +1,6 @@
 """Bugs planted into the package: something else is put at a name of it, and everybody finds it there.
 
-A place is a dotted name below `sqs_fifo_spark`, such as "source.journal.Journal.seal". A bug whose name has vanished
+A place is a dotted name below `sqs_fifo_spark`, such as "source.queue.Queue.extend". A bug whose name has vanished
 cannot be planted, and says so. Where no name stands for the code that a bug changes, it changes the text of one
 function.
 """

@@ -16,13 +16,13 @@ from unittest import mock
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.demand import LINK_BYTES
-from sqs_fifo_spark.source.driver import Driver
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.demand import LINK_BYTES
 from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
@@ -941,15 +941,15 @@ class Schedule:
         really_claim, really_release = Journal.claim, Queue.release
         with (
             mock.patch("uuid.uuid4", new_id),
-            mock.patch("sqs_fifo_spark.source.journal.Journal.claim", claim),
+            mock.patch("sqs_fifo_spark.source.journal_objects.Journal.claim", claim),
             mock.patch("sqs_fifo_spark.source.queue.Queue.release", release),
             mock.patch("sqs_fifo_spark.source.owner._machine", return_value=""),  # so that operators have to ask
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
-            mock.patch("sqs_fifo_spark.source.chains.threading", Threading(self.hub)),
-            mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
-            mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
-            mock.patch("sqs_fifo_spark.source.demand.MAX_ENTRIES", self._most_in_a_receive),
-            mock.patch("sqs_fifo_spark.source.attempt.LINK_BYTES", self._most_kept),
+            mock.patch("sqs_fifo_spark.source.driver.chains.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.source.driver.planning.MESSAGES_PER_PARTITION", 4),
+            mock.patch("sqs_fifo_spark.source.task.receiver.MAX_ENTRIES", self._most_in_a_receive),
+            mock.patch("sqs_fifo_spark.source.task.demand.MAX_ENTRIES", self._most_in_a_receive),
+            mock.patch("sqs_fifo_spark.source.task.attempt.LINK_BYTES", self._most_kept),
             mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", self._longest_inline),
             mock.patch.dict("sqs_fifo_spark.source.receive._portions", clear=True),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),

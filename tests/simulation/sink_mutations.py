@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.sink import digests, marks
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import RefusedRowError
+from sqs_fifo_spark.sink.outgoing import RefusedRowError
 from sqs_fifo_spark.sink.recorder import DISORDER
 from tests.simulation.planting import Mutations, but, put
 
@@ -184,7 +184,7 @@ def _(refresh, record, digests):
 SINK_MUTATIONS.changed("one row in a call", "sink.lanes.MAX_ENTRIES", 1)
 
 
-@planted("calls of any size", "sink.message.outgoing")
+@planted("calls of any size", "sink.outgoing.outgoing")
 def _(outgoing, *given, **named):
     return [replace(row, size=0) for row in outgoing(*given, **named)]
 
@@ -217,25 +217,25 @@ def _(add, record, digests, **given):
     add(record, digests, **{**given, "by": math.inf})
 
 
-SINK_MUTATIONS.changed("send however long it took to connect", "sink.queue.CONNECT_TIMEOUT_S", 1_000.0)
+SINK_MUTATIONS.changed("send however long it took to connect", "sink.sink_queue.CONNECT_TIMEOUT_S", 1_000.0)
 
 
 # What SQS answers
 
 
-@planted("drop entries that failed", "sink.queue.SinkQueue._call_once")
+@planted("drop entries that failed", "sink.sink_queue.SinkQueue._call_once")
 def _(call_once, queue, latest, entries, *given):
     return {**call_once(queue, latest, entries, *given), "Successful": [{"Id": entry["Id"]} for entry in entries]}
 
 
-@planted("take for sent what is not in Failed", "sink.queue.SinkQueue._call_once")
+@planted("take for sent what is not in Failed", "sink.sink_queue.SinkQueue._call_once")
 def _(call_once, queue, latest, entries, *given):
     answer = call_once(queue, latest, entries, *given)
     failed = {each["Id"] for each in answer["Failed"]}
     return {**answer, "Successful": [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in failed]}
 
 
-@planted("skip rows that SQS refuses", "sink.queue.SinkQueue._call_once")
+@planted("skip rows that SQS refuses", "sink.sink_queue.SinkQueue._call_once")
 def _(call_once, queue, latest, entries, *given):
     answer = call_once(queue, latest, entries, *given)
     refused = [each for each in answer["Failed"] if each["SenderFault"]]
@@ -243,17 +243,17 @@ def _(call_once, queue, latest, entries, *given):
     return {"Successful": [*answer["Successful"], *refused], "Failed": failed}
 
 
-@planted("try again after the task has failed", "sink.queue.SinkQueue.send")
+@planted("try again after the task has failed", "sink.sink_queue.SinkQueue.send")
 def _(send, *given, stopped, **named):
     return send(*given, stopped=but(stopped, is_set=lambda: False), **named)
 
 
-@planted("do not try again what may pass", "sink.queue.retry_transient")
+@planted("do not try again what may pass", "sink.sink_queue.retry_transient")
 def _(retry_transient, call, *, clock, budget_s, stopped):
     retry_transient(call, clock=clock, budget_s=0.0, stopped=stopped)
 
 
-@planted("blame the first row for what SQS refuses", "sink.queue.SinkQueue.send")
+@planted("blame the first row for what SQS refuses", "sink.sink_queue.SinkQueue.send")
 def _(send, queue, rows, *given, **named):
     try:
         return send(queue, rows, *given, **named)
@@ -487,7 +487,7 @@ def _(forget, store, now):
 # Rows
 
 
-@planted("record rows by their number", "sink.message.outgoing")
+@planted("record rows by their number", "sink.outgoing.outgoing")
 def _(outgoing, *given, **named):
     rows = outgoing(*given, **named)
     return [replace(row, digest=digests.digest_of("id", row.group, str(row.row))) for row in rows]
@@ -498,12 +498,12 @@ def _(digest, kind, group, key):
     return digest("", "", key)
 
 
-@planted("skip rows that cannot be sent", "sink.message._body")
+@planted("skip rows that cannot be sent", "sink.outgoing._body")
 def _(check_body, row, body):
     return check_body(row, body or "-")
 
 
-@planted("number the rows from 1 in each part", "sink.message.outgoing")
+@planted("number the rows from 1 in each part", "sink.outgoing.outgoing")
 def _(outgoing, columns, form, *, first_row):
     return outgoing(columns, form, first_row=1)
 
@@ -590,7 +590,7 @@ SINK_MUTATIONS.rewritten(
 
 SINK_MUTATIONS.rewritten(
     "try again however long the process stood still",
-    "sink.queue.SinkQueue.send",
+    "sink.sink_queue.SinkQueue.send",
     "if self._clock.monotonic() > deadline:",
     "if False:",
 )
@@ -619,14 +619,14 @@ SINK_MUTATIONS.rewritten(
 
 SINK_MUTATIONS.rewritten(
     "fail a call that was only throttled",
-    "sink.queue.SinkQueue.send",
+    "sink.sink_queue.SinkQueue.send",
     "if is_throttled and in_doubt.isdisjoint(map(id, pending)):",
     "if False:",
 )
 
 SINK_MUTATIONS.rewritten(
     "begin anew to try what was throttled and may be sent",
-    "sink.queue.SinkQueue.send",
+    "sink.sink_queue.SinkQueue.send",
     "if is_throttled and in_doubt.isdisjoint(map(id, pending)):",
     "if is_throttled:",
 )

@@ -15,8 +15,8 @@ from unittest import mock
 import pyarrow as pa
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
-from sqs_fifo_spark.sink import message as package
-from sqs_fifo_spark.sink.message import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
+from sqs_fifo_spark.sink import outgoing as package
+from sqs_fifo_spark.sink.outgoing import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import DisorderError, SqsFifoError
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.summary import compare, finding
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan, draft, finish_write, plan_for_tasks, send_partition
 from tests.simulation.hub import Crash, Hub, Process

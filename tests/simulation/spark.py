@@ -7,13 +7,13 @@ import pickle
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
-from sqs_fifo_spark.source.driver import Driver
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.driver.startless import StartlessDriver
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.startless import StartlessDriver
+from sqs_fifo_spark.source.task.partition import serve
 from tests.simulation.world import Checkpoint, Row, World
 
 

@@ -20,7 +20,7 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread

@@ -14,13 +14,13 @@ from tests.unit.by_hand import HandHeartbeat, World
 @pytest.fixture
 def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """Make worlds without threads; the one made last is the one whose queue is called."""
-    monkeypatch.setattr("sqs_fifo_spark.source.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.source.attempt.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.source.driver.driver.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.source.task.attempt.Heartbeat", HandHeartbeat)
     # So that a handful of messages is worth several partitions.
-    monkeypatch.setattr("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4)
+    monkeypatch.setattr("sqs_fifo_spark.source.driver.planning.MESSAGES_PER_PARTITION", 4)
 
     # So that the names of a new journal's objects can be written down.
-    monkeypatch.setattr("sqs_fifo_spark.source.startup.first_claim", lambda now: 1)
+    monkeypatch.setattr("sqs_fifo_spark.source.driver.startup.first_claim", lambda now: 1)
 
     def make(seed: int = 0, **options: str) -> World:
         HandHeartbeat.live = []

@@ -21,10 +21,10 @@ from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import OutgoingRow, RowForm, outgoing
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import OutgoingRow, RowForm, outgoing
 from sqs_fifo_spark.sink.record import NoRecord, Record
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from tests.helpers import raises_one_line, wait_until
 from tests.simulation import world
 

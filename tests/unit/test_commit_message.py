@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / ".ci" / "commit_message.py"
 HOOK: dict[str, Any] = runpy.run_path(str(SCRIPT))
-DRIVER, DOCS = "sqs_fifo_spark/source/driver.py", "sqs_fifo_spark/docs/source.md"
+DRIVER, DOCS = "sqs_fifo_spark/source/driver/driver.py", "sqs_fifo_spark/docs/source.md"
 SUBJECT = "Driver: claims are read once"
 
 

@@ -21,11 +21,11 @@ from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.write import Place, Sent, draft, plan_for_tasks, send_partition
-from sqs_fifo_spark.source.driver import Driver
-from sqs_fifo_spark.source.partition import read_partition
+from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.partition import read_partition
 from tests.helpers import depth, moto_server
 from tests.unit.local.caller import Caller
 from tests.unit.sending import batch

@@ -97,9 +97,13 @@ def test_a_planted_bug_that_no_longer_fits_is_told() -> None:
     """A bug does not outlive the name, or the text, that it changes."""
     bugs = Mutations()
     bugs.changed("a constant", "sink.sender.GONE", 1)
-    bugs.planted("a method", "source.journal.Journal.gone")(lambda *_: None)
-    bugs.rewritten("a text", "source.journal.Journal.seal", "not there", "")
-    told = ["has no attribute 'GONE'", "has no attribute 'gone'", "'not there' is 0 times in 'source.journal.Journal"]
+    bugs.planted("a method", "source.journal_objects.Journal.gone")(lambda *_: None)
+    bugs.rewritten("a text", "source.journal_objects.Journal.seal", "not there", "")
+    told = [
+        "has no attribute 'GONE'",
+        "has no attribute 'gone'",
+        "'not there' is 0 times in 'source.journal_objects.Journal",
+    ]
     for bug, error in zip(bugs, told, strict=True):
         with pytest.raises((AttributeError, ValueError), match=error), planted(bug):
             pass
@@ -111,7 +115,7 @@ def test_a_planted_bug_that_is_called_in_another_way_is_not_caught(
     """It ends with a TypeError, which says nothing of the laws."""
     monkeypatch.setattr(logging, "disable", lambda level: None)
     bugs = Mutations()
-    bugs.planted("a bug", "source.journal.Journal.seal")(lambda seal: None)
+    bugs.planted("a bug", "source.journal_objects.Journal.seal")(lambda seal: None)
     with planted(bugs[0]):
         assert hunt(Mutation("a bug", lambda: None), 0, 50) == 1
     assert "it no longer fits what it is planted into: a bug" in capsys.readouterr().out

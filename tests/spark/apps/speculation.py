@@ -28,7 +28,7 @@ def make_source(home: str) -> type[DataSource]:
 
     class StallingReader(SqsFifoStreamReader):
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            from sqs_fifo_spark.source.journal import Journal
+            from sqs_fifo_spark.source.journal_objects import Journal
             from tests.helpers import wait_until
 
             context = TaskContext.get()

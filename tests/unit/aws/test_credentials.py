@@ -35,7 +35,7 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import AWS_CHAIN, Identity, SourceOptions, parse_sink_options, parse_source_options
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.source.queue import Queue
 from tests.helpers import wait_until
 from tests.simulation.spark import Query

@@ -25,10 +25,10 @@ from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.marks import new_run
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.source import owner as owners
-from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.partition import read_partition
 
 _numbers = itertools.count(1)
 

@@ -16,7 +16,8 @@ import pytest
 from click.testing import Result
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.cli import journal_checks, python_checks, queue_checks, waiting
+from sqs_fifo_spark.cli import journal_checks, python_checks, queue_checks
+from sqs_fifo_spark.cli import slow_calls as waiting
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError

@@ -17,7 +17,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from tests.unit.journal.asking import calls, line
 
 pytestmark = pytest.mark.law("source-3")

@@ -27,7 +27,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import OPEN_EVERY_S, ObjectStore
 from sqs_fifo_spark.journal.store import PAUSES_S, Store
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from tests.helpers import small_disk
 from tests.simulation.spark import Query

@@ -117,7 +117,7 @@ class Literal:
 def test_any_history_delivers_what_the_laws_read_literally_deliver(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over random sends, receives, deletes, changes and lapses, exactly the lawful messages come."""
     # Every other history has its heap rebuilt all the time, as otherwise only much longer ones have.
-    monkeypatch.setattr("sqs_fifo_spark.local.store._HEAP_SLACK", 1_000 * (seed % 2))
+    monkeypatch.setattr("sqs_fifo_spark.local.message_store._HEAP_SLACK", 1_000 * (seed % 2))
     dice = random.Random(seed)
     queue = model_queue(in_flight_cap=20, scan_limit=30)
     law = Literal(queue.clock, cap=20, scan_limit=30)

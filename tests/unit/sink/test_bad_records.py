@@ -15,9 +15,9 @@ import pytest
 from sqs_fifo_spark.errors import DisorderError, JournalCorruptError, JournalUnavailableError, OptionError, RowError
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
-from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.recorder import DISORDER
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.summary import compare
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from tests.helpers import wait_until
@@ -36,7 +36,7 @@ from tests.unit.sending import (
     refusal,
     wait_for_threads,
 )
-from tests.unit.sink.test_message import damaged
+from tests.unit.sink.test_outgoing import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, drafted, error, planned, run
 
 pytestmark = pytest.mark.law("sink-1")

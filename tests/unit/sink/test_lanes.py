@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
-from sqs_fifo_spark.sink.message import OutgoingRow
+from sqs_fifo_spark.sink.outgoing import OutgoingRow
 from tests.unit.sending import STRICT, numbered, rows
 
 BATCH = Stride(rows_in_call=10, max_unrecorded=10)

@@ -28,9 +28,9 @@ from sqs_fifo_spark.options import AWS_CHAIN, parse_sink_options
 from sqs_fifo_spark.sink import judge, window
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.crew import GRACE_S
-from sqs_fifo_spark.sink.message import RowForm
-from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
+from sqs_fifo_spark.sink.outgoing import RowForm
 from sqs_fifo_spark.sink.record import NoRecord, SentRecord
+from sqs_fifo_spark.sink.sink_queue import SinkQueue, StoppedError
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, SharedClock, Sqs, Store, make, patched, rows, rows_of, waiting
 from tests.unit.sending import send as send_all

@@ -13,7 +13,7 @@ from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.errors import OptionError, SchemaError, UnsupportedWriteError
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.schema import SCHEMA
-from sqs_fifo_spark.sink.message import columns_of
+from sqs_fifo_spark.sink.outgoing import columns_of
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 from tests.unit import test_options as option_tests
 from tests.unit.sending import failure

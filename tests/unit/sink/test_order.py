@@ -11,11 +11,11 @@ from sqs_fifo_spark.errors import DisorderError, OptionError, RowError, Transien
 from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink.crew import THREADS
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.message import RefusedRowError
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import RefusedRowError
 from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
-from sqs_fifo_spark.sink.outcome import Outcome, classify
+from sqs_fifo_spark.sink.outcome import CallOutcome, classify
 from tests.unit.sending import rows
 
 pytestmark = pytest.mark.law("sink-1", "sink-2")
@@ -27,7 +27,7 @@ THROTTLED, FAILED, REFUSED, DENIED = (
 )
 
 
-def told(taken: str = "", **failed: dict[str, Any]) -> Outcome:
+def told(taken: str = "", **failed: dict[str, Any]) -> CallOutcome:
     answer = {
         "Successful": [{"Id": key, "SequenceNumber": f"{place}0"} for place, key in enumerate(taken, start=1)],
         "Failed": [{"Id": key, **entry} for key, entry in failed.items()],
@@ -35,7 +35,7 @@ def told(taken: str = "", **failed: dict[str, Any]) -> Outcome:
     return classify(answer, TRIED, "https://queue", may_be_older=False)
 
 
-def names(outcome: Outcome) -> tuple[str, str]:
+def names(outcome: CallOutcome) -> tuple[str, str]:
     keys = {row.row: key for key, row in TRIED.items()}
     return "".join(keys[each.row.row] for each in outcome.confirmed), "".join(keys[row.row] for row in outcome.pending)
 
@@ -66,7 +66,7 @@ def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> Non
     ],
 )
 def test_what_is_neither_taken_nor_refused_is_pending(
-    outcome: Outcome, taken: str, pending: str, is_silent: bool, is_throttled: bool, code: str
+    outcome: CallOutcome, taken: str, pending: str, is_silent: bool, is_throttled: bool, code: str
 ) -> None:
     """Failed for now, or not in the answer; other ids count for nothing."""
     assert names(outcome) == (taken, pending)

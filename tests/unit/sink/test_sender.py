@@ -11,8 +11,8 @@ import pytest
 
 from sqs_fifo_spark.sink.crew import THREADS
 from sqs_fifo_spark.sink.lanes import Lane
-from sqs_fifo_spark.sink.message import ROW_BYTES, OutgoingRow, outgoing
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import ROW_BYTES, OutgoingRow, outgoing
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from tests.helpers import wait_until
 from tests.unit.sending import (
     FORM,

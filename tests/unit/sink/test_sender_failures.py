@@ -8,7 +8,7 @@ import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
-from sqs_fifo_spark.sink.message import RefusedRowError
+from sqs_fifo_spark.sink.outgoing import RefusedRowError
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from sqs_fifo_spark.errors import OptionError
-from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.slots import tasks_at_once
 from tests.unit.sending import LONG_S, STRICT, Noted, Sqs, finish, rows, threads
 

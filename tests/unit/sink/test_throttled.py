@@ -11,7 +11,7 @@ import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from sqs_fifo_spark.sink.write import Place, send_partition
 from tests.unit.sending import LOST, THROTTLED, Noted, Sqs, batch, finish, make, raising, refusal, rows, threads

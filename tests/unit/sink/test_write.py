@@ -25,10 +25,10 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.sink.message import outgoing
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import outgoing
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.summary import compare
 from sqs_fifo_spark.sink.write import (
     MAX_PART_ROWS,

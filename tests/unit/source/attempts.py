@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from greenlet import getcurrent, greenlet
 
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode

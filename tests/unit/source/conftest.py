@@ -9,7 +9,7 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
 from tests.unit.by_hand import MakeWorld, World
 from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue

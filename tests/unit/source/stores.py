@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Message, Receipt, from_sqs, to_arrow
 from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Segment
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from sqs_fifo_spark.source.demand import LINK_BYTES
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Message
-from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.demand import LINK_BYTES
+from sqs_fifo_spark.source.task.partition import serve
 from tests.simulation.hub import Crash
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
 from tests.unit.by_hand import MODES, HandHeartbeat, MakeWorld, World, in_both_modes
@@ -162,7 +162,7 @@ def test_it_is_released_before_spark_gets_the_rows(
     world: World, monkeypatch: pytest.MonkeyPatch, link_bytes: int
 ) -> None:
     """However many they are: Spark may take hours over them, and the attempt's heartbeat would hold it as long."""
-    monkeypatch.setattr("sqs_fifo_spark.source.attempt.LINK_BYTES", link_bytes)
+    monkeypatch.setattr("sqs_fifo_spark.source.task.attempt.LINK_BYTES", link_bytes)
     query, plan = begin(world, "a1", "b1")
     rows: list[Row] = []
     world.do_at("before put epochs/", lambda: rows.extend(world.read(plan)))

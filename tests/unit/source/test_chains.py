@@ -33,7 +33,7 @@ def test_a_chain_is_read_in_the_order_of_its_links(world: World) -> None:
 
 def test_the_order_of_links_is_that_of_numbers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are."""
-    monkeypatch.setattr("sqs_fifo_spark.source.demand.LINK_MESSAGES", 1)
+    monkeypatch.setattr("sqs_fifo_spark.source.task.demand.LINK_MESSAGES", 1)
     _query, plan = begin(world, *(f"a{number}" for number in range(1_005)))
     rows = world.read(replace(plan, max_messages=1_006))
     assert told(rows) == ["z1", *(f"a{number}" for number in range(1_005))]
@@ -96,7 +96,7 @@ def test_a_link_is_not_larger_than_a_task_can_hold(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
     """Where others follow; what is more than that by the last answer is at most ten messages."""
-    monkeypatch.setattr(f"sqs_fifo_spark.source.demand.{name}", most)
+    monkeypatch.setattr(f"sqs_fifo_spark.source.task.demand.{name}", most)
     query, plan = begin(world, *(f"g{'abcdefghij'[number % 10]}x{1000 + number}" for number in range(90)))
     rows = world.read(plan)
     size = 1 if name == "LINK_MESSAGES" else len(rows[-1].body)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError
-from sqs_fifo_spark.source.checkpoint import Decision, JournalState, Settle, UnsettledPlan, reconcile
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.checkpoint import Decision, JournalState, Settle, UnsettledPlan, reconcile
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from tests.helpers import raises_one_line

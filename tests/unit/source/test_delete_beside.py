@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError
-from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.partition import serve
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.partition import serve
 from tests.unit.by_hand import Late, Query, World
 
 pytestmark = pytest.mark.law("source-2", "source-4")

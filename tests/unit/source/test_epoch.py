@@ -6,7 +6,7 @@ import pytest
 from greenlet import greenlet
 
 from sqs_fifo_spark.errors import FencedError, JournalUnavailableError
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.segment import decode
 from tests.helpers import raises_one_line
 from tests.simulation.world import LAPSE_S, Checkpoint

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.client import ClientConfig
 from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifoError, TransientQueueError
-from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
+from sqs_fifo_spark.source.settlement import LONGEST_RETENTION_S
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes
 

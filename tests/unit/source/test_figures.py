@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sqs_fifo_spark.source.driver.prober import COUNTED_EVERY_S
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.work import COUNTED_EVERY_S
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
 from tests.unit.by_hand import Query, World, in_both_modes, in_both_modes_with
 from tests.unit.sending import refusal

@@ -18,15 +18,15 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.driver import Driver
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import PASS_S, Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
-from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.partition import serve
 from tests.helpers import wait_until
 from tests.unit.source.leases import HEARTBEAT_S, OPTIONS, ModelQueue
 

@@ -21,14 +21,14 @@ from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, Sqs
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, EpochPlan, Offset
-from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Share
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.source.task.partition import serve
 from tests.helpers import raises_one_line
 from tests.unit.source.stores import NAME, message, sections, signed, with_told
 

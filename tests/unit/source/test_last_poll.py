@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.source.available_now import AvailableNow
+from sqs_fifo_spark.source.driver.available_now import AvailableNow
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import Query, World, in_both_modes_with, unread, with_options
 

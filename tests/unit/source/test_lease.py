@@ -15,7 +15,7 @@ from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S
-from sqs_fifo_spark.source.settling import release
+from sqs_fifo_spark.source.settlement import release
 from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue
 
 pytestmark = pytest.mark.law("source-7")

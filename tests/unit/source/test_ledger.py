@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage, encode_ledger
 from tests.helpers import raises_one_line
 from tests.unit.source.stores import FaultyStore, opened, receipt, say_no, segment

@@ -15,7 +15,7 @@ from sqs_fifo_spark.errors import FencedError, JournalCorruptError
 from sqs_fifo_spark.journal.documents import to_json
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source import repair
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.owner import Owner, is_alive, longest_wait_s, this_process
 from tests.unit.by_hand import Query, World, with_options
 

@@ -14,15 +14,15 @@ import pytest
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalCorruptError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source import partition
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.planning import deal_out, plan_partitions
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Receipt, from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share, deal_of, publish
-from sqs_fifo_spark.source.planning import deal_out, plan_partitions
 from sqs_fifo_spark.source.reader import SqsFifoPartition
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, encode
+from sqs_fifo_spark.source.task import partition
+from sqs_fifo_spark.source.task.partition import read_partition
 from tests.helpers import raises_one_line
 from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import Query, World, in_both_modes, with_options

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from sqs_fifo_spark.options import MAX_PARTITION_BYTES
+from sqs_fifo_spark.source.driver.planning import deal_out, expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder
-from sqs_fifo_spark.source.planning import deal_out, expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.segment import Head, Origin
 
 pytestmark = pytest.mark.law("source-4")

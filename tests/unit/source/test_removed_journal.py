@@ -15,7 +15,7 @@ pytestmark = pytest.mark.law("source-2")
 @pytest.fixture
 def world(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
     world = make_world(numPartitions="1", deleteAfter="journal")
-    monkeypatch.setattr("sqs_fifo_spark.source.startup.first_claim", int)
+    monkeypatch.setattr("sqs_fifo_spark.source.driver.startup.first_claim", int)
     return world
 
 

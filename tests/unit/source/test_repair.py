@@ -10,7 +10,7 @@ import pytest
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.hub import Crash
 from tests.simulation.world import LAPSE_S

@@ -24,12 +24,12 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.driver import Driver
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.task.partition import read_partition
 from tests.helpers import raises_one_line
 
 

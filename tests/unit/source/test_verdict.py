@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from sqs_fifo_spark.source.driver.verdict import judge
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.segment import Chain, Head, Origin
-from sqs_fifo_spark.source.verdict import judge
 
 pytestmark = pytest.mark.law("source-4", "source-5")
 

@@ -13,7 +13,7 @@ that has none before asks for the initial offset, so with that call the journal 
 
 from __future__ import annotations
 
-from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 

@@ -29,20 +29,20 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import FencedError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.source.checkpoint import Announce, Settle
-from sqs_fifo_spark.source.continuity import Continuity
-from sqs_fifo_spark.source.epochs import Epochs
-from sqs_fifo_spark.source.figures import Figures
+from sqs_fifo_spark.source.driver.checkpoint import Announce, Settle
+from sqs_fifo_spark.source.driver.continuity import Continuity
+from sqs_fifo_spark.source.driver.epochs import Epochs
+from sqs_fifo_spark.source.driver.figures import Figures
+from sqs_fifo_spark.source.driver.ownership import Ownership
+from sqs_fifo_spark.source.driver.prober import Prober
+from sqs_fifo_spark.source.driver.startup import Preflight, open_journal
+from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import answer_questions
-from sqs_fifo_spark.source.ownership import Ownership
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.startup import Preflight, open_journal
-from sqs_fifo_spark.source.verdict import Verdict
-from sqs_fifo_spark.source.work import Work
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Driver:
         self._epochs = Epochs(
             options, self._lease, clock, read_pool=self._read_pool, discovery_pool=self._discovery_pool
         )
-        self._work = Work(options, queue, self._lease, clock)
+        self._work = Prober(options, queue, self._lease, clock)
         self._figures = Figures(options.queue_name, clock)
         self._owned_or_none: Ownership | None = None
         self._log_or_none: Continuity | None = None

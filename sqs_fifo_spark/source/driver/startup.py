@@ -14,8 +14,8 @@ from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
-from sqs_fifo_spark.source.checkpoint import Refuse, fits
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.checkpoint import Refuse, fits
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process

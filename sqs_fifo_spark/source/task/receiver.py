@@ -17,14 +17,14 @@ from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.demand import Allowance, Demand
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
 from sqs_fifo_spark.source.queue import Queue, is_held_up
 from sqs_fifo_spark.source.receive import ReceivedMessages
-from sqs_fifo_spark.source.settling import release
+from sqs_fifo_spark.source.settlement import release
+from sqs_fifo_spark.source.task.demand import Allowance, Demand
 
 _log = logging.getLogger(__name__)
 DELETE_BUDGET_S = 30.0

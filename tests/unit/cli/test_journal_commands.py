@@ -24,7 +24,7 @@ from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import JournalIdentity
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.segment import encode
 from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig, error_of, lines, one_error, output_of, record_rows

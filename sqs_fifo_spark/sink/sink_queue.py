@@ -19,8 +19,8 @@ from sqs_fifo_spark.errors import OptionError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.retry import SharedPause, retry_transient
-from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, too_large
 from sqs_fifo_spark.sink.outcome import OPERATION, ConfirmedRow, classify, refusal
+from sqs_fifo_spark.sink.outgoing import OutgoingRow, RefusedRowError, too_large
 
 
 def no_content_based_deduplication(queue_url: str) -> OptionError:

@@ -15,9 +15,9 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
-from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
+from sqs_fifo_spark.sink.outgoing import OutgoingRow, RefusedRowError, RowForm
+from sqs_fifo_spark.sink.sink_queue import SinkQueue, StoppedError, UnsentError
 from tests.unit.sending import FORM, LOST, THROTTLED, Sqs, failure, patched, raising, refusal, rows
 
 pytestmark = pytest.mark.law("sink-1")

@@ -21,7 +21,7 @@ from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig, error_of, lines, one_error, output_of, record_rows
 

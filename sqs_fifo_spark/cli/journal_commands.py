@@ -26,7 +26,7 @@ from sqs_fifo_spark.cli.output import (
 from sqs_fifo_spark.cli.view import look_at, open_journal
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import EpochSettledError
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.repair import require_open
 from sqs_fifo_spark.source.segment import Origin
 

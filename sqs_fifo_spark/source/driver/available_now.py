@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.driver.epoch import Epoch
+from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.verdict import Verdict
 
 WAIT_S = 2
 """Length of the poll that looks for more: a long one, so that it asks all of SQS's servers."""

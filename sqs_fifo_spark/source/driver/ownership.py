@@ -17,18 +17,18 @@ from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
-from sqs_fifo_spark.source.checkpoint import JournalState, UnsettledPlan
-from sqs_fifo_spark.source.epoch import Epoch
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.checkpoint import JournalState, UnsettledPlan
+from sqs_fifo_spark.source.driver.epoch import Epoch
+from sqs_fifo_spark.source.driver.startup import OpenedJournal
+from sqs_fifo_spark.source.driver.verdict import Verdict
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import Answer, Pool
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S, delete_committed, release
-from sqs_fifo_spark.source.startup import OpenedJournal
-from sqs_fifo_spark.source.verdict import Verdict
+from sqs_fifo_spark.source.settlement import SETTLE_BUDGET_S, delete_committed, release
 
 _GAP = 4
 

@@ -13,17 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.source.chains import CLOSER, Chains
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.driver.chains import CLOSER, Chains
+from sqs_fifo_spark.source.driver.planning import deal_out, plan_partitions
+from sqs_fifo_spark.source.driver.verdict import Verdict, judge
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, publish
-from sqs_fifo_spark.source.planning import deal_out, plan_partitions
 from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment
-from sqs_fifo_spark.source.verdict import Verdict, judge
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.driver.epoch import Epoch
+from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.queue import Counts
-from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
 

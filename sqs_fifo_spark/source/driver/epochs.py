@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.driver.epoch import Epoch
+from sqs_fifo_spark.source.driver.ownership import Ownership
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.ownership import Ownership
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool
 

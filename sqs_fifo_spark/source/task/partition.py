@@ -23,14 +23,14 @@ from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.source.attempt import Attempt
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Message, from_arrow
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of, gone
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool, Pools
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Segment
-from sqs_fifo_spark.source.sieve import deferred_groups
+from sqs_fifo_spark.source.task.attempt import Attempt
+from sqs_fifo_spark.source.task.sieve import deferred_groups
 
 ROWS_PER_BATCH = 2_000
 BYTES_PER_BATCH = 16 << 20

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 _HEAP_SLACK = 1_000
 
 
-class Message:
+class StoredMessage:
     """A stored message. `hidden_until` is None while it may be handed out.
 
     A message is hidden when it is in flight, or delayed. All times are wall-clock seconds.
@@ -87,14 +87,14 @@ class Message:
         # The last receive (by `receives_here`) in which its visibility was changed; 0 for none.
         self.changed_in = 0
         self.group: Group = _NO_GROUP
-        self.next: Message | None = None
-        self.previous: Message | None = None
-        self.group_next: Message | None = None
-        self.group_previous: Message | None = None
+        self.next: StoredMessage | None = None
+        self.previous: StoredMessage | None = None
+        self.group_next: StoredMessage | None = None
+        self.group_previous: StoredMessage | None = None
 
-    def copy(self, *, sequence: int, message_id: str, deduplication_id: str | None, sent_at: float) -> Message:
+    def copy(self, *, sequence: int, message_id: str, deduplication_id: str | None, sent_at: float) -> StoredMessage:
         """A message with the same content that stands in no queue yet and was never received."""
-        return Message(
+        return StoredMessage(
             sequence=sequence,
             message_id=message_id,
             message_group_id=self.message_group_id,
@@ -115,8 +115,8 @@ class Group:
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.first: Message | None = None
-        self.last: Message | None = None
+        self.first: StoredMessage | None = None
+        self.last: StoredMessage | None = None
 
 
 _NO_GROUP = Group(None)
@@ -130,22 +130,22 @@ class MessageStore:
 
     def __init__(self, scan_limit: int) -> None:
         self._scan_limit = scan_limit
-        self._by_sequence: dict[int, Message] = {}
+        self._by_sequence: dict[int, StoredMessage] = {}
         self._groups: dict[Hashable, Group] = {}
         # In line, first to last. An OrderedDict finds its first key at once however many were taken before it.
         self._free: OrderedDict[Group, None] = OrderedDict()
         self._hidden_heap: list[tuple[float, int]] = []
         self._hidden_count = 0
-        self._first: Message | None = None
-        self._last: Message | None = None
+        self._first: StoredMessage | None = None
+        self._last: StoredMessage | None = None
         # The last message within the scan limit; None while there are no messages.
-        self._horizon: Message | None = None
+        self._horizon: StoredMessage | None = None
         self.in_flight_count = 0
 
     def __len__(self) -> int:
         return len(self._by_sequence)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[StoredMessage]:
         message = self._first
         while message is not None:
             yield message
@@ -157,15 +157,15 @@ class MessageStore:
         return self._hidden_count - self.in_flight_count
 
     @property
-    def first(self) -> Message | None:
+    def first(self) -> StoredMessage | None:
         """The oldest message."""
         return self._first
 
-    def get(self, sequence: int) -> Message | None:
+    def get(self, sequence: int) -> StoredMessage | None:
         """The message with this sequence number, or None when it is gone."""
         return self._by_sequence.get(sequence)
 
-    def append(self, message: Message, key: Hashable) -> None:
+    def append(self, message: StoredMessage, key: Hashable) -> None:
         """Add `message` at the end of its queue and of the group `key`; it may be handed out."""
         group = self._groups.get(key)
         if group is None:
@@ -187,7 +187,7 @@ class MessageStore:
             self._horizon = message
         self._settle(group)
 
-    def remove(self, message: Message) -> None:
+    def remove(self, message: StoredMessage) -> None:
         """Take `message` out for good; later ones of its group may become free."""
         self._leave_hiding(message)
         reached = self._move_horizon_before_removing(message)
@@ -218,7 +218,7 @@ class MessageStore:
         message.next = message.previous = message.group_next = message.group_previous = None
         message.group = _NO_GROUP
 
-    def hide(self, message: Message, until: float, *, in_flight: bool) -> None:
+    def hide(self, message: StoredMessage, until: float, *, in_flight: bool) -> None:
         """Do not hand out `message`, nor later ones of its group, before `until`."""
         if message.hidden_until is None:
             self._hidden_count += 1
@@ -232,7 +232,7 @@ class MessageStore:
             self._hidden_heap = [entry for entry in self._hidden_heap if self._is_live(entry)]
             heapq.heapify(self._hidden_heap)
 
-    def show(self, message: Message) -> None:
+    def show(self, message: StoredMessage) -> None:
         """Let a hidden `message` be handed out, as far as its group lets it."""
         self._leave_hiding(message)
         self._settle(message.group)
@@ -247,7 +247,7 @@ class MessageStore:
                 elif message.hidden_until is not None:
                     self.show(message)
 
-    def pop_due(self, now: float) -> Iterator[Message]:
+    def pop_due(self, now: float) -> Iterator[StoredMessage]:
         """Show every message that was hidden until `now` or earlier, and yield those that were in flight."""
         heap = self._hidden_heap
         while heap and heap[0][0] <= now:
@@ -266,26 +266,26 @@ class MessageStore:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def first_free(self) -> Message | None:
+    def first_free(self) -> StoredMessage | None:
         """The first message of the group that has been free the longest, or None when no group is free."""
         return next(iter(self._free)).first if self._free else None
 
-    def free_heads(self) -> list[Message]:
+    def free_heads(self) -> list[StoredMessage]:
         """The first message of every free group, the one that has been free the longest first."""
         return [group.first for group in self._free if group.first is not None]
 
-    def oldest_free(self) -> Message | None:
+    def oldest_free(self) -> StoredMessage | None:
         """The oldest message that is the first of a free group. Walks over the older ones."""
         return next(
             (message for message in self if message.group in self._free and message.group.first is message), None
         )
 
-    def next_in_group(self, message: Message) -> Message | None:
+    def next_in_group(self, message: StoredMessage) -> StoredMessage | None:
         """The message after `message` in its group if it may be handed out with it, else None."""
         follower = message.group_next
         return follower if self._is_deliverable(follower) else None
 
-    def _is_deliverable(self, message: Message | None) -> TypeGuard[Message]:
+    def _is_deliverable(self, message: StoredMessage | None) -> TypeGuard[StoredMessage]:
         """Return True if `message` is there, shown, and within the scan limit."""
         if message is None or message.hidden_until is not None:
             return False
@@ -298,7 +298,7 @@ class MessageStore:
         elif group not in self._free:
             self._free[group] = None
 
-    def _leave_hiding(self, message: Message) -> None:
+    def _leave_hiding(self, message: StoredMessage) -> None:
         if message.hidden_until is not None:
             self._hidden_count -= 1
             message.hidden_until = None
@@ -310,7 +310,7 @@ class MessageStore:
         message = self._by_sequence.get(entry[1])
         return message is not None and message.hidden_until == entry[0]
 
-    def _move_horizon_before_removing(self, message: Message) -> Message | None:
+    def _move_horizon_before_removing(self, message: StoredMessage) -> StoredMessage | None:
         """Keep the horizon right, and return the message that comes within the scan limit by it, or None."""
         horizon = self._horizon
         if horizon is None or message.sequence > horizon.sequence:

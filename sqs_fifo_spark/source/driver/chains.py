@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset

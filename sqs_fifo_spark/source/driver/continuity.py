@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.source import checkpoint
-from sqs_fifo_spark.source.checkpoint import Announce, Refuse, Settle
+from sqs_fifo_spark.source.driver import checkpoint
+from sqs_fifo_spark.source.driver.checkpoint import Announce, Refuse, Settle
+from sqs_fifo_spark.source.driver.ownership import Ownership
+from sqs_fifo_spark.source.driver.startup import report_data_loss
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.ownership import Ownership
-from sqs_fifo_spark.source.startup import report_data_loss
 
 
 class Continuity:

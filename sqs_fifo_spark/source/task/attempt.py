@@ -20,15 +20,15 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.demand import LINK_BYTES, Allowance
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.receiving import DELETE_BUDGET_S, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
-from sqs_fifo_spark.source.sieve import Sieve, sequence_number
+from sqs_fifo_spark.source.task.demand import LINK_BYTES, Allowance
+from sqs_fifo_spark.source.task.receiver import DELETE_BUDGET_S, Receiver
+from sqs_fifo_spark.source.task.sieve import Sieve, sequence_number
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset

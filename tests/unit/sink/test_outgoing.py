@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
-from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
 
 pytestmark = pytest.mark.law("sink-1")
 

@@ -14,16 +14,16 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
-from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.driver.available_now import WAIT_S, AvailableNow
+from sqs_fifo_spark.source.driver.epoch import Epoch
+from sqs_fifo_spark.source.driver.ownership import Ownership
+from sqs_fifo_spark.source.driver.planning import epoch_size, partition_count
+from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import UnconfirmedMessage
 from sqs_fifo_spark.source.message import Message
-from sqs_fifo_spark.source.ownership import Ownership
-from sqs_fifo_spark.source.planning import epoch_size, partition_count
 from sqs_fifo_spark.source.queue import Counts, Queue
-from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
-from sqs_fifo_spark.source.verdict import Verdict
+from sqs_fifo_spark.source.settlement import SETTLE_BUDGET_S
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ COUNT_BUDGET_S = 3.0
 """Seconds for which that is tried again: Spark waits for it."""
 
 
-class Work:
+class Prober:
     """Looks for work, and says when an AvailableNow query is finished. Lives on the driver."""
 
     def __init__(self, options: SourceOptions, queue: Queue, lease: Lease, clock: Clock) -> None:

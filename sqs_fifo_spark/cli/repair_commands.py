@@ -27,11 +27,11 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.sink import marks
-from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
-from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.outgoing import OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.owner import Owner, longest_wait_s
 from sqs_fifo_spark.source.queue import Queue
 

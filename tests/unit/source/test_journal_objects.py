@@ -15,7 +15,7 @@ from sqs_fifo_spark.errors import (
     JournalUnavailableError,
 )
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from tests.helpers import raises_one_line
 from tests.unit.by_hand import Late

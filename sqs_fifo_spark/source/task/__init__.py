@@ -1,0 +1,1 @@
+"""The tasks' side of the source: a partition serves its chain, and an attempt appends to it."""
