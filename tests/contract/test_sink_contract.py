@@ -136,6 +136,7 @@ def expected(rows: Sequence[OutgoingRow]) -> dict[str, tuple[str, dict[str, Any]
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_a_call_of_exactly_the_limit_passes_and_one_byte_more_is_split(queue: Queue, count: int) -> None:
     """With strings, numbers and bytes in attributes; each row arrives as it was given."""
@@ -151,6 +152,7 @@ def test_a_call_of_exactly_the_limit_passes_and_one_byte_more_is_split(queue: Qu
         assert arrived(queue) == expected(rows)
 
 
+@pytest.mark.slow
 def test_a_row_of_exactly_the_limit_passes(queue: Queue) -> None:
     """A message may be as large as a call."""
     for number, attributes in enumerate((0, 10)):
@@ -176,6 +178,7 @@ def _batch(queue: Queue, rows: Sequence[OutgoingRow]) -> None:
     queue.client.send_message_batch(QueueUrl=queue.url, Entries=entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1_024, 262_144])
 def test_a_queues_smaller_limit_is_ours(queue: Queue, limit: int) -> None:
     """A row of exactly `MaximumMessageSize` passes, one byte more is refused by us; a call may hold ten such rows."""

@@ -86,6 +86,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_wheel(tmp_path_factory.mktemp("distributions"))
 
 
+@pytest.mark.slow
 def test_wheel_from_the_source_distribution_holds_the_tree(wheel: Path) -> None:
     """Every module, `py.typed` and the documents, byte for byte, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:

@@ -44,6 +44,7 @@ def test_rows_that_differ_much_in_size_are_cut_where_they_are_large(monkeypatch:
     assert max(each.nbytes for each in made) <= 1_000
 
 
+@pytest.mark.slow
 def test_a_partition_of_more_than_2_gib_is_sorted() -> None:
     """Its bodies stand in one mebibyte of memory here, which 2,100 batches have in common."""
     body, count = pa.array(["x" * (1 << 20)]), 2_100

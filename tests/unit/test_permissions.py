@@ -139,6 +139,7 @@ def assert_each_once(came: list[str]) -> None:
     assert sorted(came, key=lambda body: body[0]) == sorted(MESSAGES, key=lambda body: body[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "delete_after"),
     [(None, "commit"), (None, "journal"), *((action, "commit") for action in actions("source", "sqs"))],
@@ -237,6 +238,7 @@ def assert_s3_denies(action: str, call: Callable[[], object]) -> None:
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [None, *actions("source", "s3")])
 def test_a_source_needs_each_permission_on_its_journal_and_no_other(
     s3_rig: Rig, bucket: Bucket, action: str | None
@@ -252,6 +254,7 @@ def test_a_source_needs_each_permission_on_its_journal_and_no_other(
     assert s3_rig.depth() == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [None, *actions("sink", "s3")])
 def test_a_sink_needs_each_permission_on_its_journal_and_no_other(
     s3_rig: Rig, bucket: Bucket, action: str | None
@@ -273,6 +276,7 @@ def failures(rig: Rig) -> dict[str, str]:
     return {each["check"]: f"{each['says']} {each['remedy']}" for each in found if each["level"] == "failure"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [None, *actions("doctor", "sqs"), *actions("doctor", "s3")])
 def test_the_doctor_s_policy_lets_it_look_at_everything(s3_rig: Rig, bucket: Bucket, action: str | None) -> None:
     """Without one of the actions, it names that one; and no message is received, deleted or sent."""

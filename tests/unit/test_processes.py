@@ -24,6 +24,7 @@ sys.meta_path.insert(0, Missing())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -47,6 +48,7 @@ def test_what_needs_spark_says_so_in_one_line(code: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

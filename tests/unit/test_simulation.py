@@ -32,7 +32,7 @@ def simulation(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPro
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("first", range(0, 500, 20))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(20, 500, 20))])
 def test_schedules_break_no_law(first: int) -> None:
     """Kills, stalls, lies, rivals, copies and strangers in any order: every law of source and sink holds."""
     for seed in range(first, first + 20):
@@ -41,6 +41,7 @@ def test_schedules_break_no_law(first: int) -> None:
         assert not violations, "\n".join([f"seed {seed}", *schedule.world.told()[-200:], *violations])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["16", "21", "4640027829"], ids=["source", "sink", "sink with full calls"])
 def test_a_seed_gives_the_same_history_in_every_process(seed: str) -> None:
     """What fails on one machine can be replayed on another."""
@@ -64,6 +65,7 @@ def names_of_the_package() -> dict[tuple[str, str], object]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", ALL_MUTATIONS, ids=lambda mutation: mutation.name)
 def test_each_bug_can_be_planted(mutation: Mutation) -> None:
     """What it changes is there by its name. What is sound without it is played by the schedules above."""
@@ -73,13 +75,14 @@ def test_each_bug_can_be_planted(mutation: Mutation) -> None:
     assert names_of_the_package() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
         ("serve redelivered messages at once", "!! moved aside"),
         ("two rows of a group in one call", "!! once"),
-        pytest.param("drop the parts of a record before the whole is put", "!! once", marks=pytest.mark.slow),
-        pytest.param("end with calls under way", "!! end", marks=pytest.mark.slow),
+        ("drop the parts of a record before the whole is put", "!! once"),
+        ("end with calls under way", "!! end"),
     ],
 )
 def test_a_planted_bug_is_caught_and_its_seed_replays_it(name: str, broken: str) -> None:
@@ -121,6 +124,7 @@ def test_a_planted_bug_that_is_called_in_another_way_is_not_caught(
     assert "it no longer fits what it is planted into: a bug" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_share_of_the_planted_bugs_is_hunted() -> None:
     """Shares of as many turns are all of them, each once; a run says which share it was."""
     share = f"0/{len(ALL_MUTATIONS)}"
@@ -155,6 +159,7 @@ def send(world: World, laws: Laws, *bodies: str) -> dict[str, Row]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batches", "broken"),
     [

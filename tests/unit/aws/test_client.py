@@ -100,6 +100,7 @@ def broken() -> dict[str, str]:
     raise OSError(SECRET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renew", [silent, broken])
 @pytest.mark.parametrize("minutes_left", [14, 4, -1])
 def test_keys_that_are_valid_are_used_though_they_cannot_be_renewed(
@@ -208,6 +209,7 @@ def running(line: str) -> Callable[[Path, pytest.MonkeyPatch], object]:
     return lambda tmp_path, monkeypatch: (tmp_path / "script").write_text(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_chain", "kind"),
     [
@@ -240,6 +242,7 @@ def test_a_broken_chain_is_told_by_the_kind_of_its_error_alone(
         assert SECRET not in "".join(traceback.format_exception(error))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hiccup", ["exit 1", "echo nonsense", f"echo '{EXPIRED}'"])
 def test_a_hiccup_of_the_chain_costs_no_call(
     hiccup: str, credential_process: Callable[..., None], ask_queue: Callable[[], object]
@@ -270,6 +273,7 @@ def test_what_a_credential_process_says_is_in_no_log(
     assert SECRET not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_client_is_built_once_for_each_configuration() -> None:
     """Building one takes tens of milliseconds. When one is forgotten, those of others stay."""
     config, another = (aws.ClientConfig(region, "http://127.0.0.1:1") for region in ("us-east-1", "us-east-2"))

@@ -121,6 +121,7 @@ def mine(way: str, plant: Callable[..., None], tmp_path: Path, monkeypatch: pyte
     return {"credentialsProvider": "mine.aws:give"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("way", ["keys", "profile", "service credential", *FUNCTIONS])
 def test_each_way_signs_the_calls_to_queue_and_journal(server: Answering, mine: dict[str, str]) -> None:
@@ -134,6 +135,7 @@ def test_each_way_signs_the_calls_to_queue_and_journal(server: Answering, mine: 
     assert [found[name] for name in ("access_key_id", "secret_access_key", "token")] == ["AKIDMINE", SECRET, TOKEN]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("way", ["keys", "profile", "service credential", "dict that expires"])
 def test_a_role_is_assumed_with_each_of_them(sts: TokenService, server: Answering, mine: dict[str, str]) -> None:
@@ -195,6 +197,7 @@ def working(sts: TokenService, bucket: S3, transport: str) -> Iterator[Working]:
         yield Working(sts, bucket, server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["lean"], indirect=True)
 def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
     sts: TokenService, bucket: S3, working: Working, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +220,7 @@ def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
     assert len(sts.asked) <= 3 * len(set(bucket.keys)) + 3  # not for each call
 
 
+@pytest.mark.slow
 def test_keys_of_a_role_that_are_refused_before_they_expire_are_replaced_within_the_call(
     sts: TokenService, bucket: S3, working: Working
 ) -> None:

@@ -267,6 +267,7 @@ def test_what_cannot_be_read_is_no_answer(pair: Pair, answer: Answer) -> None:
         pair.clients[0].receive_message(**RECEIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -306,6 +307,7 @@ class _Sent(Exception):
     """The request that boto3 was about to send."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("region", "environment", "host"),
     [
@@ -336,6 +338,7 @@ def test_the_host_is_the_one_that_boto3_finds(
     assert host in (client._pool.host, f"{client._pool.host}:{client._pool.port}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [None, TOKEN, " of  two words\t"])
 @pytest.mark.parametrize(
     ("region", "url"), [("us-east-1", "http://127.0.0.1:4566"), ("eu-west-1", None), ("cn-north-1", "https://[::1]")]
@@ -424,6 +427,7 @@ def test_an_answer_to_half_a_request_is_taken(server: Answering, monkeypatch: py
         build(server.url).receive_message(**RECEIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_an_answer_that_does_not_come_is_a_read_timeout(
     server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch
@@ -438,6 +442,7 @@ def test_an_answer_that_does_not_come_is_a_read_timeout(
     assert SYSTEM_CLOCK.monotonic() - begun < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_a_request_that_is_not_taken_is_given_up(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a kept connection as on a new one, within the time that the sink counts on: not that of an answer."""
@@ -642,6 +647,7 @@ class _Otherwise(botocore.auth.SigV4Auth):  # type: ignore[misc]
         return super()._sign(key, msg + "\n", hex)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "other"),
     [("AWSRequest", lambda *_: None), ("_Signer", _Renamed), ("_Signer", _Otherwise), ("_DATE", "host")],
@@ -711,6 +717,7 @@ def begin_delete(server: Answering, budget_s: float = 30.0) -> Callable[[], list
     return queue.begin_delete([RECEIPT], budget_s=budget_s, before_call=lambda entries: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 @pytest.mark.parametrize(
     ("first", "tries"), [(ANSWERED, 1), (Answer(status=0), 2), (Answer({"__type": "ExpiredToken"}, 403), 2)]
@@ -734,6 +741,7 @@ def test_a_delete_that_cannot_be_sent_fails_when_it_is_waited_for(monkeypatch: p
     assert begin_delete(server, budget_s=0.0)() == [(RECEIPT, Outcome.FAILED)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 @pytest.mark.parametrize("list_name", ["Successful", "Failed"])
 def test_what_belongs_to_another_call_confirms_nothing(
@@ -757,6 +765,7 @@ def test_what_is_told_as_done_and_as_failed_is_not_done(server: Answering) -> No
     assert begin_delete(server, budget_s=0.1)() == [(RECEIPT, Outcome.FAILED)]
 
 
+@pytest.mark.slow
 def test_a_token_that_no_header_may_have_is_no_credential(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     """Renewed meanwhile, it is taken: it is no trouble of the network's, and no fault of the call's."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", f"{TOKEN}\n")

@@ -146,6 +146,7 @@ def require_all_come(queue: Queue, count: int) -> None:
         require_whole(each.result(), count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_receives_over_real_connections_come_whole(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several pieces each, with the machine's own time and sockets."""

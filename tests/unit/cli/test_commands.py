@@ -129,6 +129,7 @@ def test_an_interruption_before_a_command_begins_is_one_line() -> None:
     assert (ran.returncode, ran.stderr) == (Status.INTERRUPTED, "error: interrupted\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_ends_a_command_without_a_traceback(rig: Rig) -> None:
     """As `| head` does."""
     rig.send(*map(str, range(10)))

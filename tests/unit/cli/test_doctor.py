@@ -326,6 +326,7 @@ def test_a_spark_that_is_started_finds_the_format(rig: Rig) -> None:
     assert found(rig, "--start-spark")["spark"] == ("ok", "a Spark was started, and found 'sqsfifo'. ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "says"), [("import sys; sys.exit('boom')", "boom"), ("import time; time.sleep(60)", "within 1 s")]
 )

@@ -353,6 +353,7 @@ def test_an_unfinished_chain_shows_as_open(rig: Rig) -> None:
 # How far a command is: one line, on a terminal alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "form"), [("show", ()), ("cat", ()), ("export", ()), ("show", ("--json",)), ("export", ("--json",))]
 )
@@ -393,6 +394,7 @@ def read_all(terminal: io.RawIOBase) -> bytes:
     return seen
 
 
+@pytest.mark.slow
 def test_what_moves_no_cursor_gets_no_bar(rig: Rig) -> None:
     """Neither a terminal that cannot, nor a file where colours are forced: an error is one line there, too."""
     a_read_epoch(rig)

@@ -98,6 +98,7 @@ def state(rig: QueueRig) -> tuple[Any, ...]:
 ON_JOURNAL = "--journal-location {journal}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "status", "says"),
     [
@@ -138,6 +139,7 @@ def test_what_only_looks_or_is_refused_says_so_twice_and_changes_nothing(
     assert state(rig) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["file", "queue"])
 def test_a_poison_row_is_moved_aside_and_the_query_goes_on_with_all_others(
     rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str

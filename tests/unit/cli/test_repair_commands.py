@@ -72,6 +72,7 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(rig: Rig,
     assert rig.receive() == []  # deleted, with the others
 
 
+@pytest.mark.slow
 def test_a_message_is_moved_to_another_queue(rig: Rig, rows: Rows) -> None:
     """Whole, and with its id as deduplication id: so a command that died before its mark sends it only once."""
     other, message_id = rig.create("aside"), rows[0]["messageId"]
@@ -91,6 +92,7 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: Rows) -> None:
     assert read_again(rig) == ["a2", "a3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "status", "text"),
     [
@@ -181,6 +183,7 @@ def test_released_messages_can_be_received_at_once(rig: Rig, rows: Rows) -> None
     assert [(body, group) for body, group, _ in rig.receive()] == [("a1", "a"), ("a2", "a"), ("a3", "a")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["skip", "release"])
 def test_a_query_that_runs_keeps_its_journal_unless_it_is_forced(rig: Rig, tmp_path: Path, command: str) -> None:
     """Without --force nothing is changed; with it the query is fenced."""

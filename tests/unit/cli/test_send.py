@@ -138,6 +138,7 @@ def test_a_failure_says_how_far_it_came_and_a_repeat_sends_the_rest(rig: Rig, mo
     assert rig.receive() == [("0", "g", 1), ("1", "g", 1), ("2", "g", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("output", ["closed", "/dev/full"])
 def test_a_full_output_hides_not_what_was_sent(rig: Rig, tmp_path: Path, form: tuple[str, ...], output: str) -> None:

@@ -381,6 +381,7 @@ def test_a_journal_removed_while_the_query_runs_stops_it(tmp_path: Path) -> None
 # The whole protocol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("kind", ["get", "list", "put", "drop"])
 def test_a_store_that_fails_at_any_single_call_loses_and_doubles_nothing(
@@ -480,6 +481,7 @@ def store(s3: _FaultyS3) -> Store:
     return open_store(f"s3://stores/faulty-{next(_numbers)}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [["500", "500"], ["503", "503"], ["reset"]])
 def test_an_s3_that_fails_is_asked_again_within_the_call(s3: _FaultyS3, store: Store, faults: list[str]) -> None:
     """Whatever it is; a put too, which obstore does not repeat where a connection breaks: it is only made if absent."""
@@ -502,6 +504,7 @@ def test_an_s3_put_that_meets_a_conflict_is_tried_again(s3: _FaultyS3, store: St
     assert store.get("a/x") == b"1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "said"),
     [(["409", "404"], "says that it exists, but does not find it"), (["503"], "cannot write 'a/x' in the journal at")],
@@ -573,6 +576,7 @@ def use(store: Store) -> None:
     store.delete(["a/y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (403, "InvalidAccessKeyId")])
 @pytest.mark.parametrize("first", ["put", "get", "get_range", "list", "delete", "head"])
 def test_keys_that_are_refused_are_read_anew_within_the_call(

@@ -47,6 +47,7 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
     assert f'queue_url = "{endpoint}/000000000000/a.fifo"' in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "status", "message"),
     [

@@ -116,6 +116,7 @@ def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
     ends(other, source, passed=2)
 
 
+@pytest.mark.slow
 def test_factory_makes_queues_with_attributes(other: pytest.Pytester) -> None:
     """Several for one test, as `CreateQueue` would; it deletes them, and what it refuses is SQS's refusal."""
     source = """
@@ -155,6 +156,7 @@ def test_factory_makes_queues_with_attributes(other: pytest.Pytester) -> None:
     ends(other, source, passed=3)
 
 
+@pytest.mark.slow
 def test_environment_leads_tested_code_to_the_server(other: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever profile and token the user has; afterwards it is as before."""
     monkeypatch.setenv("AWS_PROFILE", "mine")
@@ -191,6 +193,7 @@ def test_refused_message_is_one_line_at_the_tests_own(other: pytest.Pytester) ->
     assert places == ["test_refused_message_is_one_line_at_the_tests_own.py"]
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_do_not_meet(other: pytest.Pytester) -> None:
     """Each has a server of its own."""
     source = """
@@ -229,6 +232,7 @@ def test_unused_plugin_imports_nothing_heavy(other: pytest.Pytester) -> None:
     ends(other, source, "-p", "no:xdist", passed=1)
 
 
+@pytest.mark.slow
 def test_examples_of_the_page_work(other: pytest.Pytester) -> None:
     """Every Python block of the page on the local queue, as it stands there."""
     page = (ROOT / "sqs_fifo_spark" / "docs" / "local-queue.md").read_text(encoding="utf-8")

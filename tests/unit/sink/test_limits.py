@@ -113,6 +113,7 @@ def after_connecting(monkeypatch: pytest.MonkeyPatch, action: Callable[[], objec
     monkeypatch.setattr(urllib3.util.connection, "create_connection", connect_and_act)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("late", [True, False])
 def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(
@@ -157,6 +158,7 @@ def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(
     assert len(pieces) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has taken all of it, and would deliver it to a server, or through a network, that goes on later."""
@@ -180,6 +182,7 @@ def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> 
             deque(iter(lambda: connection.recv(65_536), b""), maxlen=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("where", ["a call", "its second try"])
 def test_a_call_whose_credentials_take_long_sends_nothing_too_late(

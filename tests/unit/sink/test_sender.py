@@ -153,6 +153,7 @@ def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytes
     assert sender.counts.sent > 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 1_000])
 @pytest.mark.parametrize("body", ["x", "x" * 500, "x" * 1_000 + "\u4e2d", "x" * 1_000 + "\U0001f600"])
 @pytest.mark.parametrize(("attributes", "keeps"), [(0, False), (1, True), (10, False), (10, True)])

@@ -79,6 +79,7 @@ def test_message_ids_that_several_tasks_were_told_are_counted() -> None:
     assert compare(told({0: "a", 1: "b", 2: "c"}, ids)).equal == 3
 
 
+@pytest.mark.slow
 def test_what_all_tasks_tell_fits_into_a_third_of_what_spark_takes() -> None:
     """`spark.driver.maxResultSize` is 1 GiB: a write that failed by it would fail when all is sent."""
     named = 128 + 32
@@ -107,6 +108,7 @@ def test_one_partition_has_nothing_in_common_with_others(monkeypatch: pytest.Mon
     assert (overlap.groups, overlap.are_compared) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shared", "missed"), [(1, 0.75), (16, 0.75**16)])
 def test_of_too_many_groups_those_in_common_are_missed_as_rarely_as_is_said(
     monkeypatch: pytest.MonkeyPatch, shared: int, missed: float

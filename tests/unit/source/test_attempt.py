@@ -140,6 +140,7 @@ def test_what_is_caught_after_the_last_link_is_released_at_once(world: World) ->
     query.finish(attempts.rows[0])
 
 
+@pytest.mark.slow
 @in_both_modes
 def test_what_is_sealed_is_not_kept_as_messages_too(world: World) -> None:
     """Spark may take hours over the rows."""

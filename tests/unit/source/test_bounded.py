@@ -58,6 +58,7 @@ def rounds(world: World, query: Query, count: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_nothing_in_the_driver_grows_with_time(world: World) -> None:
     """After forty rounds of new groups, lost leases and copies it holds what it held after four."""
     query = some_unread(world)

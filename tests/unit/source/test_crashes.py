@@ -48,6 +48,7 @@ def send_some(world: World) -> None:
 after_a_while = pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @after_a_while
 @pytest.mark.parametrize("tells_start", [True, False], ids=["4.2", "4.0"])
@@ -69,6 +70,7 @@ def test_crash_at_every_single_step_loses_and_doubles_nothing(
     assert crash_everywhere(make_world, elapsed_s, play, resume, deleteAfter=mode) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @after_a_while
 def test_crash_at_every_single_step_with_redelivery_under_way(
@@ -90,6 +92,7 @@ def test_crash_at_every_single_step_with_redelivery_under_way(
     assert crash_everywhere(make_world, elapsed_s, play, deleteAfter=mode) > 50
 
 
+@pytest.mark.slow
 @after_a_while
 @pytest.mark.parametrize("modes", [MODES, MODES[::-1]], ids="-".join)
 def test_a_restart_may_delete_at_another_time(make_world: MakeWorld, modes: tuple[str, str], elapsed_s: float) -> None:

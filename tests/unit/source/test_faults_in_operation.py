@@ -84,6 +84,7 @@ def from_call(number: int, action: str, then: Callable[[], str]) -> Callable[[st
 # Refused for good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId", "AccessDenied"])
@@ -112,6 +113,7 @@ def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
     assert stopped >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("action", CALLED)
@@ -160,6 +162,7 @@ def test_a_queue_deleted_at_any_call_and_made_again_doubles_nothing(
 # No answer for a while
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", ["refused", "lost"])
 @pytest.mark.parametrize("outage_s", [20, 300])

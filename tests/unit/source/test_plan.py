@@ -62,6 +62,7 @@ def plan_much(tmp_path: Path, groups: int = 1_000, count: int = 20) -> tuple[Dea
     return deal, plans, journal
 
 
+@pytest.mark.slow
 def test_plans_do_not_grow_with_what_is_carried(tmp_path: Path) -> None:
     """Spark's driver keeps each plan's pickle: all of an epoch have 2 MB, and 1 KiB for each partition."""
     deal, plans, journal = plan_much(tmp_path, 100_000, 1_000)

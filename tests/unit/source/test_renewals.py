@@ -110,6 +110,7 @@ def often(**shares: float) -> Callable[[random.Random], str]:
     return draw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_lasting", [False, True], ids=["by chance", "for some messages"])
 def test_no_hold_lapses_that_sqs_would_renew(is_lasting: bool) -> None:
     """However the calls for others fail, now and then or always: a fifth of them, for ten minutes."""

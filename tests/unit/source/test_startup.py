@@ -106,6 +106,7 @@ def a_damaged_journal(rig: Rig) -> Driver:
     return rig.driver()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "error", "says"),
     [
