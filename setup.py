@@ -21,6 +21,9 @@ def long_description(home: str = HOME) -> str:
     return link.sub(lambda found: f"[{found[1]}]({urljoin(readme, found[2])})" if home else found[1], text)
 
 
+ROOMS = ("", ".options", ".aws", ".journal", ".source", ".source.driver", ".source.task", ".sink", ".watch", ".local")
+ROOMS += (".demo", ".cli")
+
 setup(
     name="sqs-fifo-spark",
     version=VERSION[1],
@@ -33,11 +36,7 @@ setup(
     # The key "" makes an editable install put this directory itself on the path. Spark finds the module
     # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
     package_dir={"": "."},
-    packages=[
-        f"sqs_fifo_spark{room}"
-        for room in ("", ".options", ".aws", ".journal", ".source", ".source.driver", ".source.task", ".sink")
-        + (".watch", ".local", ".demo", ".cli")
-    ],
+    packages=[f"sqs_fifo_spark{room}" for room in ROOMS],
     py_modules=["pyspark_sqsfifo"],
     entry_points={
         "console_scripts": ["sqs-fifo-spark = sqs_fifo_spark.cli:main"],
