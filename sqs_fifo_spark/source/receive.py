@@ -87,7 +87,7 @@ class Receive:
             self._pending = begin(**self._arguments())
 
     def ask(self, call: Callable[..., Mapping[str, Any]]) -> ReceivedMessages:
-        """Return the answer by `call`, which is given its arguments and the `pending` request.
+        """Return the answer by `call`, which is given the `pending` request, or else its arguments.
 
         Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
         message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
@@ -96,8 +96,11 @@ class Receive:
         pending, self._begun_at, self._pending = self._pending, None, None
         arrival = self._arrival
         try:
-            with arriving(arrival):
-                answer = call(pending=pending, **self._arguments())
+            if pending is not None:
+                answer = call(pending=pending)  # it was sent with its arguments
+            else:
+                with arriving(arrival):
+                    answer = call(**self._arguments())
         except VoidAttemptError as error:
             self._renew_attempt()
             raise TransientQueueError(str(error)) from None
