@@ -171,7 +171,7 @@ def test_visibility_errors_have_the_recorded_codes(strict: Queue, clock: ManualC
 
 
 def test_tags_move_tasks_and_sources_come_under_their_names_and_in_their_types(strict: Queue) -> None:
-    """What a client reads of a dead-letter queue."""
+    """A dead-letter queue as a client reads it."""
     client, dead = strict.client, strict.another()
     client.tag_queue(QueueUrl=dead.url, Tags={"a": "1", "b": "2"})
     client.untag_queue(QueueUrl=dead.url, TagKeys=["a"])

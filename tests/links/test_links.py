@@ -1,4 +1,4 @@
-"""What a link carries is unchanged, shared, late, or lost, as it is told; large messages come over it all the same."""
+"""A link carries all unchanged, shared, late, or not at all, as it is told; large messages come over it too."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class S3:
         self.keys: list[str] = []
         """Access keys of all requests."""
         self.refused = 0
-        """How many requests had an expired one."""
+        """Number of requests that had an expired one."""
         self.breaks = 0
         """So many more answers end after SHARE bytes."""
         self.on_break: Callable[[], object] = lambda: None

@@ -185,7 +185,7 @@ class Terminal(io.StringIO):
 
     @property
     def text(self) -> str:
-        """What was written, without colours and movements of the cursor."""
+        """The text that was written, without colours and movements of the cursor."""
         return re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", self.getvalue())
 
 
@@ -233,7 +233,7 @@ def test_lines_tell_of_each_step_and_of_figures_once_a_second(capsys: pytest.Cap
 
 
 def test_a_terminal_sees_steps_and_three_bars(terminal: Terminal) -> None:
-    """What is sent is shown before Spark runs; each step is ticked off; the last picture has all figures."""
+    """Bids are shown before Spark runs; each step is ticked off; the last picture has all figures."""
     with redirect_stdout(terminal):
         screen = make_screen(200, SYSTEM_CLOCK)
         play(screen)

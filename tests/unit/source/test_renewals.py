@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -14,13 +15,15 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import retry_transient
+from sqs_fifo_spark.source import bandwidth
 from sqs_fifo_spark.source import lease as lease_module
+from sqs_fifo_spark.source import queue as queue_module
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import ANSWER_MARGIN_S, LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Queue
-from tests.simulation.hub import Hub, HubPool, Process, Threading
+from tests.simulation.hub import Hub, HubLock, HubPool, Process, Threading
 
 pytestmark = pytest.mark.law("source-7")
 
@@ -110,10 +113,8 @@ def often(**shares: float) -> Callable[[random.Random], str]:
     return draw
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("is_lasting", [False, True], ids=["by chance", "for some messages"])
-def test_no_hold_lapses_that_sqs_would_renew(is_lasting: bool) -> None:
-    """However the calls for others fail, now and then or always: a fifth of them, for ten minutes."""
+def require_no_healthy_hold_lapses(*, is_lasting: bool) -> None:
+    """Hold HELD messages for ten minutes while a fifth of the calls fails."""
     with hub() as clock:
         fault = often(throttled=0.1, lost=0.05, hanging=0.05)
         queue = UncertainQueue(clock, fault, is_lasting=is_lasting)
@@ -129,6 +130,33 @@ def test_no_hold_lapses_that_sqs_would_renew(is_lasting: bool) -> None:
         assert not thread.error, thread.error
         assert queue.lapsed() == 0, f"{queue.lapsed()} healthy holds have lapsed"
         assert lease.lost_count <= len(queue.failing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_lasting", [False, True], ids=["by chance", "for some messages"])
+def test_no_hold_lapses_that_sqs_would_renew(is_lasting: bool) -> None:
+    """However the calls for others fail, now and then or always."""
+    require_no_healthy_hold_lapses(is_lasting=is_lasting)
+
+
+def _stubborn(extend: Callable[..., list[Outcome]]) -> Callable[..., list[Outcome]]:
+    """Try again within the call, each time for as long as any call may take."""
+
+    def stubborn(queue: Queue, receipts: Sequence[Receipt], timeout_s: int, **_: float) -> list[Outcome]:
+        return extend(queue, receipts, timeout_s, budget_s=CALL_BUDGET_S)
+
+    return stubborn
+
+
+def test_what_is_tried_again_within_its_call_is_found_to_cost_others_their_holds() -> None:
+    """The check of the law above finds this defect, on as many threads as do when nothing fails."""
+    with (
+        mock.patch.object(UncertainQueue, "extend", _stubborn(UncertainQueue.extend)),
+        mock.patch.object(queue_module, "MOST_RENEWAL_THREADS", 4),
+        mock.patch.object(bandwidth, "MOST_RENEWAL_THREADS", 4),
+        pytest.raises(AssertionError, match="healthy holds have lapsed"),
+    ):
+        require_no_healthy_hold_lapses(is_lasting=True)
 
 
 def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
@@ -167,9 +195,27 @@ def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
         return max(after - before for before, after in pairwise(looks)), max(checks), queue.late
 
 
-def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> None:
-    """Nor Spark's thread for longer than any call; and nothing is asked for that SQS can only refuse."""
+def require_looks_in_time() -> None:
     look_s, check_s, late = longest_times_of_a_silent_queue()
     assert look_s <= min(HEARTBEAT_S, LONGEST_LOOK_S) + ANSWER_MARGIN_S / 2, f"no look for {look_s:.0f} s"
     assert 0 < check_s <= CALL_BUDGET_S
     assert late == 0
+
+
+def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> None:
+    """Nor Spark's thread for longer than any call; and nothing is asked for that SQS can only refuse."""
+    require_looks_in_time()
+
+
+def test_a_look_that_waits_for_renewals_is_found_to_come_late() -> None:
+    """The check of the law above finds this defect: a thread renews all that is due before another one may."""
+    renew = Lease.renew
+
+    def renew_all(lease: Lease, **_: float) -> None:
+        with vars(lease).setdefault("renewing", HubLock(cast(Hub, lease._clock))):
+            renew(lease)
+            while (due := lease.next_renewal()) is not None and due <= lease._clock.monotonic():
+                renew(lease)
+
+    with mock.patch.object(Lease, "renew", renew_all), pytest.raises(AssertionError, match="no look for"):
+        require_looks_in_time()
