@@ -22,6 +22,11 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
 
+def in_all_tests(*values: object) -> Any:
+    """Return a case of a parametrized test that `make test` leaves out, for the others show the same of the law."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 def wait_until(condition: Callable[[], T], timeout_s: float, what: str, *, pause_s: float = _PAUSE_S) -> T:
     """Return `condition()`'s result as soon as it is true; fail with `what` after `timeout_s`.
 

@@ -27,6 +27,7 @@ def parameters(job: str, **values: object) -> list[str]:
     return given
 
 
+@pytest.mark.long
 def test_the_bundle_s_job_that_drains_the_queue_adds_each_message_to_the_table_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

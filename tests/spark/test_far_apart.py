@@ -39,6 +39,7 @@ def run_once(rig: Rig, **trigger: bool) -> int:
     return len(rig.rows()) - before
 
 
+@pytest.mark.long
 def test_each_run_with_trigger_once_serves_something_new(leaping: Rig, clock: TurnedClock) -> None:
     """Ten minutes apart, so that each run finds the last one's messages back in the queue: it deletes them."""
     leaping.send(40, groups=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import boto3
+import pytest
 
 from sqs_fifo_spark.local import Faults
 from tests.spark.support import ROOT, Rig, run_app
@@ -25,6 +26,7 @@ logging.getLogger("py4j").setLevel(logging.INFO)
 """
 
 
+@pytest.mark.long
 def test_no_log_at_debug_level_holds_a_body_or_a_credential(rig: Rig, tmp_path: Path) -> None:
     """Driver, reader process and workers log everything, through throttling, lost answers and failed entries.
 

@@ -101,6 +101,7 @@ def calls(rig: Rig) -> int:
 # Tasks
 
 
+@pytest.mark.long
 def test_tasks_killed_in_mid_partition_are_retried_and_each_row_comes_once(rig: Rig, tmp_path: Path) -> None:
     """SIGKILL to the Python workers while their calls are unanswered, in a stream and in a batch write."""
     write_files(tmp_path / "files", COUNT, GROUPS, files=FILES)

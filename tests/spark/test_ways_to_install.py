@@ -16,13 +16,13 @@ import pytest
 from tests.spark.builds import imports, make_archive, make_environment, make_repository, make_wheel
 from tests.spark.setups import SUBMIT, cluster, connect_server, environment, move, settings
 
+pytestmark = pytest.mark.long
+
 COUNT, GROUPS = 100, 10
 
 on_this_machine = pytest.mark.parametrize("place", ["local"], indirect=True)
-on_a_cluster = pytest.mark.parametrize("place", [pytest.param("standalone", marks=pytest.mark.long)], indirect=True)
-on_either = pytest.mark.parametrize(
-    "place", ["local", pytest.param("standalone", marks=pytest.mark.long)], indirect=True
-)
+on_a_cluster = pytest.mark.parametrize("place", ["standalone"], indirect=True)
+on_either = pytest.mark.parametrize("place", ["local", "standalone"], indirect=True)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,6 @@ def test_connect(machine: Machine, place: Place) -> None:
     assert origin.is_relative_to(machine.python.parents[1])
 
 
-@pytest.mark.long
 def test_connect_where_the_client_registers(machine: Machine, tmp_path: Path) -> None:
     """The server's PYSPARK_DRIVER_PYTHON is a wrapper, so that it cannot look the format up."""
     place = Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
@@ -153,7 +152,6 @@ def test_connect_where_the_client_registers(machine: Machine, tmp_path: Path) ->
         place.moves(machine.python, found="registered", remote=remote)
 
 
-@pytest.mark.long
 def test_connect_within_the_client(machine: Machine, tmp_path: Path) -> None:
     """`remote("local[2]")` starts a server that inherits the client's environment."""
     place = Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")

@@ -15,6 +15,7 @@ import pytest
 
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
+from tests.helpers import in_all_tests
 from tests.simulation.hub import DeadlockError, Hub, Process, StuckError, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.planting import Mutation, Mutations, planted
@@ -32,7 +33,14 @@ def simulation(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPro
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(20, 500, 20))])
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        *(pytest.param(first, marks=pytest.mark.slow) for first in range(20, 240, 20)),
+        *(in_all_tests(first) for first in range(240, 500, 20)),
+    ],
+)
 def test_schedules_break_no_law(first: int) -> None:
     """Kills, stalls, lies, rivals, copies and strangers in any order: every law of source and sink holds."""
     for seed in range(first, first + 20):
