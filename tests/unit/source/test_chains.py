@@ -43,7 +43,8 @@ def test_the_order_of_links_is_that_of_numbers(world: World, monkeypatch: pytest
 
 @with_options(deleteAfter="commit")
 def test_where_the_commit_deletes_a_chain_has_one_link(world: World) -> None:
-    """Its group stays locked, so there is nothing to wait for."""
+    """Its group stays locked, so there is nothing to wait for, neither here nor in the epochs that follow."""
+    began_at = world.clock.now()
     query, plan = begin(world, *(f"a{number}" for number in range(35)), "b1")
     rows = world.read(plan)
     (link,) = links(world)
@@ -51,7 +52,11 @@ def test_where_the_commit_deletes_a_chain_has_one_link(world: World) -> None:
     assert not link.origin.deletes
     assert bodies(world, link) == [["z1", *(f"a{number}" for number in range(10)), "b1"]]
     assert not world.deleted()
-    query.finish(rows)
+    query.into_sink({0: rows})
+    while len(world.bodies()) < 37:
+        assert query.trigger()
+    assert world.clock.now() == began_at
+    query.drain_and_audit()
 
 
 @pytest.mark.parametrize("dies", [False, True])
