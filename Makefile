@@ -44,7 +44,7 @@ law: java $(READY)  ## the tests of one LAW, such as source-4, and what of the s
 	$(BIN)/$(PYTEST) tests/unit tests/spark -m "not long" --law $(LAW) $(PYTEST_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
-	@echo "This takes about 10 minutes on 2 cores. The long tests are in: make test-all"
+	@echo "This takes some minutes. The long tests are in: make test-all"
 	$(BIN)/$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: java need-postgres $(READY)  ## all tests, on the newest Spark
