@@ -65,8 +65,10 @@ class Recorder:
         failure = self._disorder(overtaking) if overtaking else None
         is_disorder = bool(overtaking or exposed)
         sending.puts = RECORDS
-        self._add([*digests, DISORDER] if is_disorder else digests, by=sending.limit, at_once=is_disorder)
+        self._add([*digests, DISORDER] if is_disorder else digests, failure, by=sending.limit, at_once=is_disorder)
         sending.puts = ""
+        if failure is not None:  # not before, for the task may end at once; nor after the rows, for then it may succeed
+            self._crew.fail(failure)
         with self._crew.changed:
             sending.note_recorded(rows)
             self._progress.lanes.release(rows)
@@ -82,21 +84,20 @@ class Recorder:
         _log.warning("rows are out of order: %s, or may do so", what)
         if not self._fails_on_disorder:
             return None
-        failure = DisorderError(
+        return DisorderError(
             f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
         )
-        self._crew.fail(failure)
-        return failure
 
-    def _add(self, digests: list[bytes], *, by: float, at_once: bool) -> None:
-        """Record sent rows. If that fails, so does the task; but until it can end, others may send the rows again.
+    def _add(self, digests: list[bytes], failure: DisorderError | None, *, by: float, at_once: bool) -> None:
+        """Record sent rows. If that fails, so does the task, with `failure` if there is one.
 
-        So it is tried again and again, and once more when the caller stops.
+        But until it can end, others may send the rows again: so it is tried again and again, and once more when the
+        caller stops.
         """
         try:
             self._record.add(digests, by=by, at_once=at_once)
         except BaseException as error:  # a panic of the store too
-            self._crew.fail(error)
+            self._crew.fail(failure or error)
             is_over = False
             while not is_over:
                 is_over = self._crew.pause_until_over(PUT_AGAIN_S)

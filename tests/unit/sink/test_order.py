@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sqs_fifo_spark.errors import DisorderError, OptionError, RowError, TransientQueueError
+from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, OptionError, RowError, TransientQueueError
 from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink.crew import THREADS
 from sqs_fifo_spark.sink.lanes import Stride
@@ -269,6 +269,28 @@ def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
     assert last.counts.follows_disorder
     assert sqs.bodies() == [*sent, "a3", *bodies[10:]]
     assert (last.counts.sent, last.counts.known) == (16, 9)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_disorder_has_not_failed_the_task_until_it_was_tried_to_record_it(sqs: Sqs, is_lost: bool) -> None:
+    """Else a task that ends for it while this thread stands still leaves nothing for the next attempt to find.
+
+    And it is disorder that the user learns of, though to record it failed.
+    """
+    record, seen = Noted(), list[str]()
+    sender = make(sqs, record, FAILS)
+
+    def note(digests: list[bytes]) -> None:
+        seen.append(repr(sender))
+        if is_lost and len(seen) == 1:
+            raise JournalUnavailableError("cannot put")
+
+    record.on_add = note
+    sqs.fail_once("a1")
+    with pytest.raises(DisorderError):
+        finish(sender, "a1", "a2")
+    assert "is_stopped=True failure=None" in seen[0]
+    assert record.digests == {DISORDER, *digests_of("a2")}
 
 
 def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:
