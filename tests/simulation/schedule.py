@@ -127,6 +127,8 @@ class Schedule:
         self._begun_in_quiet: set[Process] = set()
         """Processes started when all faults were over: nothing is left to fail of."""
         self._pool_threads = rng.choice((1, 2, 4))
+        if self.climate.calls["stalled discovery"] > 0 and random.Random(f"{seed}/threads").random() < 0.7:
+            self._pool_threads = 1  # whoever shares that thread waits as long
         self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._most_kept = random.Random(f"{seed}/kept").choice((1, LINK_BYTES))
         """Bytes of others' links that an attempt keeps; it reads the rest again."""
@@ -183,18 +185,21 @@ class Schedule:
         world.pool = pool
         return world
 
+    def _renewals_due(self) -> list[tuple[str, float]]:
+        """Return the messages that drivers that live hold, and when each is to be renewed."""
+        drivers = [driver for process, driver in self._drivers.items() if process.is_alive]
+        holds = [hold for driver in drivers for hold in driver._lease._holds.values()]
+        return [(hold.receipt.message_id, hold.renew_at) for hold in holds]
+
     def _is_overdue(self, message_id: str) -> bool:
         """Return True if a driver that lives should have renewed the message a while ago."""
-        return any(
-            hold.receipt.message_id == message_id and hold.renew_at < self.hub.now() - VISIBILITY_S / 3
-            for process, driver in self._drivers.items()
-            if process.is_alive
-            for hold in driver._lease._holds.values()
-        )
+        overdue_at = self.hub.now() - VISIBILITY_S / 3
+        return any(held == message_id and renew_at < overdue_at for held, renew_at in self._renewals_due())
 
     def _step(self, event: str) -> None:
         is_discovery = "discovery" in self.hub.current_name and event.startswith("before get epochs/")
-        if is_discovery and self.hub.now() >= self._stalled_until and self._happens("stalled discovery", 5):
+        likely = 15 if is_discovery and self._renewals_due() else 5
+        if is_discovery and self.hub.now() >= self._stalled_until and self._happens("stalled discovery", likely):
             pause_s = self.rng.choice(PAUSES_S)
             self.world.note(f"the journal stalls for {pause_s} s")
             self._stalled_until = self.hub.now() + pause_s
