@@ -31,7 +31,7 @@ MODULES = {
     "source": ("laws", "repair_laws", "schedule", "tasks"),
     "sink": ("sink_laws", "sink_schedule", "sink_tasks"),
 }
-"""Which modules of `tests.simulation` have the checks of each side."""
+"""Modules of `tests.simulation` with the checks of each side."""
 
 LAWS = {
     "source-1": Law(

@@ -1,4 +1,4 @@
-"""What tests of several kinds share."""
+"""Helpers for tests of several kinds."""
 
 from __future__ import annotations
 

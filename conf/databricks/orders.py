@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _drains_by_trigger() -> bool:
-    """Whether Spark asks this source for the end of AvailableNow: before 4.2 that trigger is a single micro-batch."""
+    """Return whether Spark asks this source for AvailableNow's end: before 4.2 that trigger is one micro-batch."""
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
     except ImportError:

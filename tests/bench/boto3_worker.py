@@ -23,7 +23,7 @@ STAMP = 17
 
 
 class Taken:
-    """What a reader has received. Raises RuntimeError for a message that comes twice or out of order."""
+    """Counts a reader's messages. Raises RuntimeError for one that comes twice or out of order."""
 
     def __init__(self) -> None:
         self.count = 0

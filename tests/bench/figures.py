@@ -18,7 +18,7 @@ def percentile(values: Collection[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class Ratios:
-    """How one way compares to another, round by round: over 1 is more than the other."""
+    """Ratios of one way to another, round by round: over 1 is more than the other."""
 
     each: tuple[float, ...]
 

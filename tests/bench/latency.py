@@ -1,4 +1,4 @@
-"""How long a message takes from its sender to the sink, while messages come at a steady rate.
+"""Time that a message takes from sender to sink, while messages come at a steady rate.
 
 For a query the end is when `foreachBatch` has the micro-batch's rows, for a loop when the receive's answer is there. It
 is the clock of one machine.

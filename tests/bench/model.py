@@ -1,4 +1,4 @@
-"""What is compared, and what one run gave."""
+"""Comparisons, and the results of runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Job:
 
 @dataclass
 class Run:
-    """What one run gave. `requests` are the entrant's, by action; `first_s` when its first rows were there."""
+    """Results of a run. `requests` are the entrant's, by action; `first_s` when its first rows were there."""
 
     entrant: str
     round: int
@@ -84,7 +84,7 @@ class Run:
     peaks_mib: dict[str, list[float]] = field(default_factory=dict)
     latencies_s: list[float] = field(default_factory=list)
     triggers_s: list[float] = field(default_factory=list)
-    """How long Spark says that each micro-batch with rows took."""
+    """Time of each micro-batch with rows, as Spark reports it."""
 
     @property
     def per_second(self) -> float:
@@ -97,7 +97,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs share. `node` has the Node packages, if Node is there."""
+    """Setup of all runs. `node` has the Node packages, if Node is there."""
 
     queue: QueueProcess
     home: Path

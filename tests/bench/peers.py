@@ -1,4 +1,4 @@
-"""What the connector is compared to, outside of Spark: bare loops, a consumer for Node, a bare sender."""
+"""Peers of the connector outside of Spark: bare loops, a consumer for Node, a bare sender."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ PEERS: dict[str, Way] = {
 
 
 def has_awscrt() -> bool:
-    """Whether the extra `bench` is installed, as far as the peers need it."""
+    """Return whether `awscrt`, of the extra `bench`, is installed."""
     return importlib.util.find_spec("awscrt") is not None
 
 

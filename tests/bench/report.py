@@ -1,4 +1,4 @@
-"""What was measured, as Markdown tables, as JSON with each run, and as two plots."""
+"""Results as Markdown tables, as JSON with each run, and as two plots."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Sessions:
         self._slots = slots
 
     def is_warm(self, entrant: str) -> bool:
-        """Whether this one has been asked for before in this session; from now on it has."""
+        """Return False at the first call for an entrant in this session, then True."""
         was = entrant in self._warm
         self._warm.add(entrant)
         return was

@@ -36,7 +36,7 @@ _numbers = itertools.count(1)
 
 
 class Arrivals:
-    """What a query has handed to its sink, one table for each micro-batch."""
+    """Rows that a query has given its sink, one table for each micro-batch."""
 
     def __init__(self, columns: tuple[str, ...] = COLUMNS) -> None:
         self._columns = columns

@@ -88,7 +88,7 @@ class Queue:
 
 @pytest.fixture(params=["boto3", "lean"])
 def transport(request: pytest.FixtureRequest) -> str:
-    """Who makes the calls of a client: the SDK, or, where it does, this package."""
+    """Maker of a client's calls: the SDK, or this package where it makes them."""
     return str(request.param)
 
 

@@ -1,4 +1,4 @@
-"""What a row weighs by our count, by the local queue's, and by moto's where it counts: right at the byte.
+"""A row's weight by our count, by the local queue's, and by moto's where it counts: exact to the byte.
 
 moto 5 counts the characters of bodies, and neither bytes nor attributes. So it only has to take what we send.
 """

@@ -28,7 +28,7 @@ DEADLINE_S = 1_800.0
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits in the queue, and in how many groups; `messages` and `bytes` are the options of the query."""
+    """The messages in the queue, and their groups; `messages` and `bytes` are the options of the query."""
 
     what: str
     count: int

@@ -1,4 +1,4 @@
-"""How much memory our Python processes may take: a formula over the options, and nothing over the backlog.
+"""The most memory that our Python processes may take: a formula over the options, not over the backlog.
 
 The constants are measured ones with a reserve of about a half; `make memory` prints both side by side.
 """
@@ -35,7 +35,7 @@ LINK_COPIES = WORKER_COPIES + 2
 
 @dataclass(frozen=True)
 class Load:
-    """What a micro-batch is limited to, and the largest message of the queue, in bytes."""
+    """The limits of a micro-batch, and the largest message of the queue, in bytes."""
 
     messages: int
     bytes: int
@@ -46,7 +46,7 @@ class Load:
     unconfirmed: int = 0
     """Messages whose delete is not confirmed."""
     deletes: bool = False
-    """Whether tasks delete: then a worker holds one link at a time."""
+    """True if tasks delete: then a worker holds one link at a time."""
 
 
 def reader_limit(idle: int, load: Load) -> int:

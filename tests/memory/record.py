@@ -1,4 +1,4 @@
-"""What a replay takes that finds many rows in the record: memory, processor time, and what it reads of the journal.
+"""The cost of a replay that finds many rows in the record: memory, processor time, and bytes read from the journal.
 
 `python -m tests.memory.record [--rows N] [--beside FOLDER]` records rows of eight partitions, as Spark's shuffle deals
 their groups, and looks at them as a task that has all groups, and as one that has those of one partition. With another

@@ -1,4 +1,4 @@
-"""What users install: a wheel, a jar in a Maven repository, and environments with and without the package."""
+"""Builds for users: a wheel, a jar in a Maven repository, and environments with and without the package."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Repository:
 
     @property
     def options(self) -> list[str]:
-        """What `spark-submit` is told."""
+        """Options for `spark-submit`."""
         return ["--packages", COORDINATES, "--repositories", self.home.as_uri()]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the sink share: rows to send, files to stream them from, and an audit of what a queue holds."""
+"""Helpers for the sink's tests: rows to send, files to stream them from, and an audit of what a queue holds."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def take_all(server: LocalQueueServer, url: str) -> list[Held]:
 
 @dataclass(frozen=True)
 class Audit:
-    """How what a queue held differs from the rows that were to be sent to it."""
+    """Differences between a queue's messages and the rows to be sent to it."""
 
     lost: list[str]
     """Bodies that did not come."""
     unknown: list[str]
     """Bodies that nobody sent."""
     repeats: dict[str, int]
-    """How often too much each row came, by body."""
+    """Extra copies of each row, by body."""
     misplaced: list[str]
     """Groups whose rows do not stand in order when a repeat right behind its original is overlooked."""
 

@@ -1,4 +1,4 @@
-"""What the tests with real queries share: a queue to send to, a query to read it, and an audit of what came."""
+"""Helpers for tests with real queries: a queue to send to, a query to read it, and an audit of what came."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Rig:
     """All that was sent through `send`, by message id."""
     url: str = ""
     delete_after: str = "commit"
-    """What the source's option `deleteAfter` is, unless it is given."""
+    """The source's option `deleteAfter`, where a test gives none."""
 
     def __post_init__(self) -> None:
         self.url = self.url or self.create_queue("test.fifo")
@@ -123,7 +123,7 @@ class Rig:
 
     @property
     def may_split(self) -> bool:
-        """Whether a group may stand in several partitions of a micro-batch."""
+        """True if a group may stand in several partitions of a micro-batch."""
         return self.delete_after == "journal"
 
     @property
@@ -307,7 +307,7 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """How many worker processes have come to the closed gate."""
+        """Number of workers that have come to the closed gate."""
         return sum(path.name.startswith("waiting-") for path in self._home.iterdir())
 
     def open(self) -> None:

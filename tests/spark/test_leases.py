@@ -1,4 +1,4 @@
-"""What a query has received nobody else gets, however long the micro-batch takes."""
+"""A query's messages come to nobody else, however long the micro-batch takes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SIZE = 500
 LOAD = Load(messages=1_000, bytes=2 * MIB, partitions=4, largest=SIZE)
 WARM_UP, MICRO_BATCHES = 3_000, 20
 GROWTH = 8 * MIB
-"""What twenty micro-batches may add to the first three: less than half a kilobyte for each of their messages."""
+"""Bytes that twenty micro-batches may add to the first three: under half a kilobyte for each message."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the command `local-queue` prints to paste, and what the pages show, does what it says."""
+"""Lines that `local-queue` prints to paste, and the examples of the pages, do what they say."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_register_leads_the_streaming_runner_to_shipped_files(rig: Rig) -> None:
 def test_register_says_in_one_line_which_packages_the_workers_python_lacks(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is missing, where, and what to do; not Spark's "Timed out while waiting for the Python worker"."""
+    """The line names Python, packages and remedy, not "Timed out while waiting for the Python worker"."""
     python = make_environment(tmp_path / "environment", dependencies=False)
     packages = tmp_path / "packages"
     for name in ("sqs_fifo_spark", "boto3", "tenacity"):

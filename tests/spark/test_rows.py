@@ -1,4 +1,4 @@
-"""What stands in the rows, and that rows nobody looked at are not lost."""
+"""The content of rows, and no loss of rows that nobody looked at."""
 
 from __future__ import annotations
 

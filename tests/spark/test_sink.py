@@ -1,4 +1,4 @@
-"""What is written to `sqsfifo` stands in the queue: each row once, in its group, in order, with all that it had."""
+"""Rows written to `sqsfifo` stand in the queue: each once, in its group, in order, with all that it had."""
 
 from __future__ import annotations
 

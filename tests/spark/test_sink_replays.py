@@ -1,4 +1,4 @@
-"""What is written twice, by whatever dies or is run again, stands in the queue once; and where it cannot, how often."""
+"""Rows written again, after a death or in a replay, stand in the queue once; the exceptions are counted."""
 
 from __future__ import annotations
 

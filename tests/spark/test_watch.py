@@ -1,4 +1,4 @@
-"""What is seen of a running query: figures that are the queue's own, in the progress report and in each exporter."""
+"""Figures of a running query are the queue's own, in the progress report and in each exporter."""
 
 from __future__ import annotations
 

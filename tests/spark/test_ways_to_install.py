@@ -27,7 +27,7 @@ on_either = pytest.mark.parametrize("place", ["local", "standalone"], indirect=T
 
 @dataclass(frozen=True)
 class Machine:
-    """What stands on this machine before Spark starts."""
+    """The state of this machine before Spark starts."""
 
     home: Path
     wheel: Path

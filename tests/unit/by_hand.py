@@ -50,7 +50,7 @@ def in_both_modes_with(**options: str) -> pytest.MarkDecorator:
 in_both_modes = in_both_modes_with()
 
 STARTS: list[dict[str, Any]] = [{}, {"tells_start": False}, {"tells_start": False, "is_wrapped": True}]
-"""How Spark 4.2 starts a query, how 4.0 does, and how that does with its wrapper for AvailableNow."""
+"""The start of a query by Spark 4.2, by 4.0, and by 4.0 with its wrapper for AvailableNow."""
 WRAPPED = STARTS[2]
 however_started = pytest.mark.parametrize("how", STARTS, ids=["4.2", "4.0", "4.0 wrapped"])
 

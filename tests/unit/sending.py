@@ -140,7 +140,7 @@ class SharedClock(ManualClock):
 
 
 class Panic(BaseException):
-    """What a store's native code raises that panics: no Exception."""
+    """A panic of a store's native code, which is no Exception."""
 
 
 class Store(world.MemoryStore):
@@ -178,7 +178,7 @@ class Store(world.MemoryStore):
         self.on_step = lambda event: None
 
     def count(self, step: str) -> int:
-        """How many steps begin so."""
+        """Count steps that begin so."""
         return sum(each.startswith(step) for each in self.steps)
 
     def puts(self) -> world.Names:
@@ -206,10 +206,10 @@ class Sqs:
         """The bodies of each call, in the order in which they were made."""
         self.duplicates = 0
         self.may_batch = False
-        """Whether a call may hold several rows of a group."""
+        """True if a call may hold several rows of a group."""
         self._under_way: Counter[str] = Counter()
         self.most_calls = 0
-        """How many were under way at once."""
+        """Most calls under way at once."""
         self._now = 0
         self.connect: Callable[[list[str]], object] = lambda bodies: None
         """Told the bodies of a call that finds and reaches SQS, and leaves its process after that, if it still may."""
@@ -220,7 +220,7 @@ class Sqs:
         self.after: Callable[[list[str], Answer], object] = lambda bodies, answer: None
         """Told the answer of a call after its effect; may change it, or raise."""
         self.not_described: BaseException | None = None
-        """What to be asked for its settings raises, if anything."""
+        """The error of a request for its settings, if any."""
         self.model.on_event(self._count)
 
     def options(self, **options: str) -> SinkOptions:
@@ -307,7 +307,7 @@ class Sqs:
         return [each.body for each in found if group in (None, each.message_group_id)]
 
     def tries(self, body: str) -> int:
-        """How many calls held the row."""
+        """Count calls with the row."""
         return sum(body in call for call in self.calls)
 
 

@@ -1,4 +1,4 @@
-"""What is handed out: `make jar`'s Maven repository, the source distribution, and the wheel that is built from it."""
+"""The distributions: `make jar`'s Maven repository, the source distribution, and the wheel built from it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_wheel_tells_what_it_is(wheel: Path) -> None:
 
 
 def test_the_extra_demo_brings_the_local_queue_and_spark(wheel: Path) -> None:
-    """What `make demo` installs."""
+    """The extra for `make demo`."""
     told = metadata(wheel)
     wanted: dict[str, set[str]] = {"demo": set(), "local": set(), "spark": set()}
     for required in told.get_all("Requires-Dist", []):

@@ -65,7 +65,7 @@ def refusal(options: dict[str, Any], required: dict[str, str] = REQUIRED, side: 
     ("side", "name"), [("source", "queueUrl"), ("source", "journalLocation"), ("sink", "queueUrl")]
 )
 def test_missing_required_option_is_named_with_its_meaning(side: str, name: str) -> None:
-    """What is missing, and what it is for."""
+    """The error also says what it is for."""
     text = refusal({}, {key: value for key, value in REQUIRED.items() if key != name}, side)
     assert text.startswith(f"option '{name}' is missing. ")
     assert len(text) > len(f"option '{name}' is missing. ")
@@ -299,7 +299,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def test_defaults() -> None:
-    """What a query gets that names only queue and journal."""
+    """The options of a query with only queue and journal."""
     assert dataclasses.asdict(parse()) == {
         **DEFAULTS,
         "journal_location": JOURNAL,

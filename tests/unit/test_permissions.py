@@ -147,7 +147,7 @@ def assert_each_once(came: list[str]) -> None:
 def test_a_source_needs_each_permission_of_its_policy_and_no_other(
     rig: Rig, action: str | None, delete_after: str
 ) -> None:
-    """What is missing is told in one line before any message is hidden from others; once granted, all comes once."""
+    """One line names a missing permission before a message is hidden from others; once granted, each comes once."""
     rig.send_all()
     rig.grant("source", without=action)
     if action is not None:
@@ -161,7 +161,7 @@ def test_a_source_needs_each_permission_of_its_policy_and_no_other(
 
 @pytest.mark.parametrize("action", [None, *actions("sink", "sqs")])
 def test_a_sink_needs_each_permission_of_its_policy_and_no_other(rig: Rig, action: str | None) -> None:
-    """What is missing is told in one line, and no row is sent; once granted, each row is sent once, in order."""
+    """One line names a missing permission, and no row is sent; once granted, each row is sent once, in order."""
     rig.grant("sink", without=action)
     if action is not None:
         with denied(rig, action, "( 0 rows of partition 0 were sent.*)?"):
@@ -243,7 +243,7 @@ def assert_s3_denies(action: str, call: Callable[[], object]) -> None:
 def test_a_source_needs_each_permission_on_its_journal_and_no_other(
     s3_rig: Rig, bucket: Bucket, action: str | None
 ) -> None:
-    """What is missing is told in one line before any message is hidden from others; once granted, all comes once."""
+    """One line names a missing permission before a message is hidden from others; once granted, each comes once."""
     s3_rig.send_all()
     bucket.grant("source", without=action)
     if action is not None:
@@ -259,7 +259,7 @@ def test_a_source_needs_each_permission_on_its_journal_and_no_other(
 def test_a_sink_needs_each_permission_on_its_journal_and_no_other(
     s3_rig: Rig, bucket: Bucket, action: str | None
 ) -> None:
-    """What is missing is told in one line; once granted, each row is in the queue once."""
+    """One line names a missing permission; once granted, each row is in the queue once."""
     bucket.grant("sink", without=action)
     if action is not None:
         assert_s3_denies(action, lambda: s3_rig.write(*MESSAGES))

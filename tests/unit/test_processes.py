@@ -1,4 +1,4 @@
-"""What shows only in a process of its own: a Python without PySpark, what workers are spared, and log lines."""
+"""Tests in processes of their own: a Python without PySpark, garbage collection in workers, and log lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.meta_path.insert(0, Missing())
     ],
 )
 def test_what_needs_spark_says_so_in_one_line(code: str) -> None:
-    """Which Python lacks it, and what to do; an ImportError, for who catches that."""
+    """An ImportError names the Python that lacks it, and the remedy."""
     ran = run_python(WITHOUT + code)
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == (
@@ -125,7 +125,7 @@ print(first > 0, gc.get_freeze_count() == first)
 
 @pytest.mark.parametrize(("reused", "told"), [("1", "True True"), ("", "False True")])
 def test_a_worker_that_goes_on_is_exempt_once(reused: str, told: str) -> None:
-    """What its later tasks make is collected as ever."""
+    """Objects of later tasks are collected as ever."""
     ran = run_python(PROGRAM, SPARK_REUSE_WORKER=reused)
     assert (ran.returncode, ran.stdout.strip()) == (0, told), ran.stderr
 

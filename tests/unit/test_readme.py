@@ -114,7 +114,7 @@ def test_readme_leads_to_every_page() -> None:
 
 
 def test_readme_can_be_read_at_a_sitting() -> None:
-    """What is long stands in the pages."""
+    """Long texts stand in the pages."""
     lines = README.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if len(line) > MOST_CHARACTERS] == []
@@ -122,7 +122,7 @@ def test_readme_can_be_read_at_a_sitting() -> None:
 
 @pytest.mark.parametrize("wing", ["source", "source/driver", "source/task", "sink", "journal"])
 def test_every_module_of_the_wings_answers_a_question_in_the_protocol(wing: str) -> None:
-    """Who looks for the place of a decision finds it; no row names a module that is gone."""
+    """Readers find the place of a decision; no row names a module that is gone."""
     text = (DOCS / "protocol.md").read_text(encoding="utf-8")
     parts = re.split(r"^\| question \| module of `([\w/]+)/` \|$", text, flags=re.MULTILINE)
     tables = [table.partition("\n\n")[0] for name, table in zip(parts[1::2], parts[2::2], strict=True) if name == wing]

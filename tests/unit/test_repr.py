@@ -1,4 +1,4 @@
-"""What objects tell of themselves: their state, and nothing of a message's body, a handle or a credential."""
+"""Objects show their state, and nothing of a message's body, a handle or a credential."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_schedules_break_no_law(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ["16", "21", "4640027829"], ids=["source", "sink", "sink with full calls"])
 def test_a_seed_gives_the_same_history_in_every_process(seed: str) -> None:
-    """What fails on one machine can be replayed on another."""
+    """A failure on one machine can be replayed on another."""
     first, second = (simulation("--seed", seed, hash_seed=hash_seed) for hash_seed in ("1", "2"))
     assert first.returncode == 0, first.stdout[-500:] + first.stderr
     assert len(first.stdout.splitlines()) > 100
@@ -76,7 +76,7 @@ def names_of_the_package() -> dict[tuple[str, str], object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", ALL_MUTATIONS, ids=lambda mutation: mutation.name)
 def test_each_bug_can_be_planted(mutation: Mutation) -> None:
-    """What it changes is there by its name. What is sound without it is played by the schedules above."""
+    """A bug changes a name that exists, and is gone afterwards. The schedules above play without it."""
     before = names_of_the_package()
     with planted(mutation):
         assert names_of_the_package() != before
@@ -193,7 +193,7 @@ def test_the_sinks_are_judged(world: World, laws: Laws, batches: list[list[list[
 
 
 def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(world: World, laws: Laws) -> None:
-    """What the old one had settled before is the ledger's to know."""
+    """The ledger knows what the old one had settled before."""
     rows = [*send(world, laws, "a1", "a2").values()]
     offsets = [Offset("j", 1, 1), Offset("j", 2, 1), Offset("j", 3, 0)]
     old = Checkpoint(
@@ -235,7 +235,7 @@ def test_a_read_that_ends_early_gives_the_first_rows(laws: Laws, is_whole_first:
 
 
 def test_a_read_that_fails_gives_no_more_than_a_whole_one(laws: Laws) -> None:
-    """What it has shown beyond that, nobody else has seen."""
+    """Nobody else has seen any row beyond that."""
     laws.served(PLAN, [])
     laws.served_partly(PLAN, [Row("id", "a", 1, "a1")])
     assert laws.violations == ["one content: epoch 1, partition 0 has more than all its rows"]
@@ -315,7 +315,7 @@ def test_a_killed_process_does_nothing_more(hub: Hub) -> None:
 
 
 def test_a_condition_wakes_all_who_wait_and_one_at_a_time_has_its_lock(hub: Hub) -> None:
-    """Who is woken goes on when it has the lock."""
+    """A waiter goes on when it has the lock."""
     condition = Threading(hub).Condition()
     woken: list[float] = []
     began_at = hub.now()

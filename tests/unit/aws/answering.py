@@ -21,7 +21,7 @@ from sqs_fifo_spark.source.queue import Queue
 
 @dataclass
 class Answer:
-    """What comes back. `status` 0: nothing, and the connection is closed.
+    """One answer. `status` 0: none, and the connection is closed.
 
     `content` may be made of the request, which it gets.
     """

@@ -255,7 +255,7 @@ def test_a_hiccup_of_the_chain_costs_no_call(
 
 
 def test_a_bug_is_not_taken_for_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails outside of the AWS chain is raised as it is."""
+    """An error outside of the AWS chain is raised as it is."""
     monkeypatch.setattr(aws, "sqs_client", lambda *_: SimpleNamespace(get_queue_attributes=lambda **_: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         source_queue("http://127.0.0.1:1/1/q.fifo").describe()

@@ -1,4 +1,4 @@
-"""What a denied call is told as: the one thing that is to be granted, or corrected."""
+"""The error of a denied call names the one thing to grant, or to correct."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_a_function_that_gives_no_credentials_is_told_what_it_must_give(
 
 
 def both_refusals(kind: type[SqsFifoError], **given: str) -> list[str]:
-    """What the queue says, then what the journal does."""
+    """Return the queue's refusal, then the journal's."""
     options = options_of("http://127.0.0.1:1/1/q.fifo", **given)
     lines = []
     for call in (

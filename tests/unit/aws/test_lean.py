@@ -81,7 +81,7 @@ def build(url: str, transport: str = "lean") -> Any:
 
 
 def outcome(client: Any, operation: str = "receive_message") -> object:
-    """What a call ends with, as far as anybody looks at it."""
+    """Return a call's outcome, as far as anybody sees it."""
     try:
         answer = getattr(client, operation)(**REQUESTS[operation])
     except botocore.exceptions.ClientError as error:
@@ -130,7 +130,7 @@ class Pair:
         self.clients = [build(server.url, transport) for transport in ("lean", "boto3")]
 
     def outcomes(self, operation: str = "receive_message", answer: Answer | None = None) -> list[object]:
-        """What the call ends with: ours, then boto3's."""
+        """Return our outcome, then boto3's."""
         self.server.asked.clear()
         self.server.answer = answer or Answer()
         ended = [outcome(client, operation) for client in self.clients]
@@ -204,7 +204,7 @@ PICTURE = {"DataType": "Binary.png", "BinaryValue": base64.b64encode(b"\x00\xff"
     ],
 )
 def test_an_answer_is_the_one_that_boto3_gives(pair: Pair, operation: str, content: object) -> None:
-    """What is null is not there, what is binary is bytes, and nothing is made up."""
+    """A null value is left out, a binary one is bytes, and nothing is made up."""
     ours, theirs = pair.outcomes(operation, Answer(content))
     assert ours == theirs
     assert isinstance(ours, dict)

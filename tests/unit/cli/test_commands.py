@@ -110,7 +110,7 @@ def test_an_unreachable_queue_is_one_line_and_status_3(rig: Rig) -> None:
 
 
 def test_what_is_printed_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    """What others have written may hold anything; a terminal would obey it."""
+    """Text from others may hold anything, and a terminal would obey it."""
     assert printable("a\x1b[2J\x9b\n\u202e") == r"a\x1b[2J\x9b\n\u202e"
     print_error("a\nb\x1b")
     assert capsys.readouterr().err == "error: a b\\x1b\n"

@@ -56,7 +56,7 @@ def levels(findings: dict[str, tuple[str, str]], level: str) -> set[str]:
 
 
 def test_all_is_well_but_for_what_cannot_be_told(rig: Rig) -> None:
-    """Whether a message may be received or sent, only a message shows for certain."""
+    """Only a message shows for certain whether one may be received or sent."""
     findings = found(rig, "--role", "both", "--journal-location", str(rig.journal))
     assert levels(findings, "failure") == set()
     assert levels(findings, "warning") == {RECEIVES, SENDS}
@@ -164,7 +164,7 @@ def test_a_dead_letter_queue_that_is_gone_is_told(rig: Rig) -> None:
 def test_what_no_real_queue_says_is_a_failure_too(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, attributes: dict[str, str], check: str
 ) -> None:
-    """What stands in for SQS may say anything."""
+    """A stand-in for SQS may say anything."""
     attributes_of = queue_checks.CheckedQueue.attributes
     monkeypatch.setattr(queue_checks.CheckedQueue, "attributes", lambda self: {**attributes_of(self), **attributes})
     assert levels(found(rig, status=Status.PROBLEM), "failure") == {check}

@@ -99,7 +99,7 @@ def test_what_was_taken_is_released_when_it_is_interrupted(
 
 
 def test_a_queue_that_does_not_answer_keeps_nobody_from_interrupting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came before is released; the receive under way is left behind, and what that may mean is told."""
+    """Earlier messages are released; the receive under way is given up, and the error says what it may hide."""
     rig.send("1", group="a")
     receive, is_over = Queue.receive, threading.Event()
     calls: list[int] = []

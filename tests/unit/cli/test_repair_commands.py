@@ -211,7 +211,7 @@ def test_a_query_that_runs_keeps_its_journal_unless_it_is_forced(rig: Rig, tmp_p
 
 
 def test_another_users_journal_is_left_alone(rig: Rig, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What root writes there, the query could not read, and it would not start."""
+    """The query could not read an object that root writes, and would not start."""
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     before = rig.stored()
     assert "Run the command as that user" in error_of(rig.on_journal("release", "--queue-url", rig.url), Status.REFUSED)

@@ -58,7 +58,7 @@ def test_one_group_can_be_given_to_all_lines(rig: Rig) -> None:
 
 
 def test_attributes_and_the_sources_other_columns_are_taken(rig: Rig) -> None:
-    """What `peek --bodies --json` has printed can be sent again."""
+    """The output of `peek --bodies --json` can be sent again."""
     attributes = {"text": "a", "bytes": {"dataType": "Binary.x", "binaryValue": "AAE="}}
     rig.on_queue("send", "--file", "-", input=line("1", "1", messageAttributes=attributes, awsTraceHeader="Root=1"))
     shown = rig.on_queue("peek", "--bodies", "--json").stdout

@@ -92,7 +92,7 @@ def test_list_sees_every_put_below_its_folder_alone(store: Store) -> None:
 
 
 def test_deleting_twice_is_deleting_once(store: Store) -> None:
-    """What is gone is gone, and a deleted name is free again."""
+    """The second has no effect, and the name is free again."""
     store.put_if_absent("a/x", b"1")
     store.put_if_absent("a/y", b"2")
     store.delete(["a/x", "a/never"])

@@ -303,7 +303,7 @@ def test_planned_reset_and_short_answer_have_no_effect(caller: Caller) -> None:
 
 
 def test_plan_is_set_over_http_and_counts_from_then_on(caller: Caller) -> None:
-    """What came before does not count, and a plan for another queue waits for it."""
+    """Earlier calls do not count, nor do those to another queue."""
     caller.send_batch("1")
     planned = [{"fault": "throttle", "action": "SendMessageBatch", "number": 2, "queue": "q.fifo"}]
     status, shown = caller.local("faults", {"planned": planned, "queues": ["q.fifo"]})

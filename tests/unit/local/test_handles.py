@@ -97,7 +97,7 @@ def test_deleting_what_is_deleted_succeeds(queue: ModelQueue) -> None:
 
 
 def test_delete_with_a_handle_from_before_a_move_is_refused_as_expired() -> None:
-    """What went to the dead-letter queue was not deleted, and no old handle says that it was."""
+    """A message in the dead-letter queue is not deleted, and no old handle says that it is."""
     source, dead = redriven(1)
     source.send_many("g", "1", "2")
     old, kept = source.receive(VisibilityTimeout=1)

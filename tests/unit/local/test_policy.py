@@ -102,7 +102,7 @@ def test_a_policy_that_is_not_evaluated_as_on_aws_is_refused(given: Any, says: s
 
 
 def test_the_command_reads_a_key_and_a_file(tmp_path: Path) -> None:
-    """What is no such argument, no JSON, or a second policy for a key is told in one line."""
+    """A wrong argument, bad JSON, or a second policy for a key is an error of one line."""
     (tmp_path / "policy.json").write_text(json.dumps(document(statement("sqs:*"))))
     (tmp_path / "text").write_text("sqs:*")
     good = f"KEY={tmp_path}/policy.json"

@@ -55,7 +55,7 @@ def kept() -> Store:
 
 
 def lines(kept: Store, below: str = "") -> list[dict[str, Any]]:
-    """What is kept, by row number."""
+    """Kept lines, by row number."""
     return sorted(
         (json.loads(data) for name, data in rows_in(kept).items() if name.startswith(below)),
         key=lambda line: line["rowNumber"],
@@ -111,7 +111,7 @@ def test_a_row_that_we_refuse_is_kept_and_other_groups_go_on(sqs: Sqs, kept: Sto
 def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
     sqs: Sqs, kept: Store, group: str, is_whole_call: bool
 ) -> None:
-    """Whether it refuses the entry or the call; nothing is sent twice for it."""
+    """SQS refuses the entry, or the whole call; nothing is sent twice for it."""
     sqs.refuse("a2")
     whole = refusal("InvalidMessageContents", message="Invalid characters found.")
     sqs.before = raising(whole, lambda bodies: is_whole_call and "a2" in bodies)
@@ -126,7 +126,7 @@ def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
 
 
 def test_a_refused_row_is_durable_before_its_group_goes_on(sqs: Sqs, kept: Store, hang: Hang) -> None:
-    """What follows waits for it; other groups do not."""
+    """Its group waits for it; other groups do not."""
     kept.on_step = lambda event: hang() if event.startswith("before put q/") else None
     sqs.refuse("a2")
     task = Task(lambda: write(sqs, kept, "a1", "a2", "a3", *numbered("b", 9), **CONTINUE))
@@ -270,7 +270,7 @@ def test_a_foreign_object_among_the_refused_rows_is_one_clear_line(sqs: Sqs, kep
 
 
 def test_a_good_row_is_not_refused_for_an_equal_one_of_another_task(sqs: Sqs, kept: Store) -> None:
-    """Which that one holds behind a refused row, in the same run."""
+    """Its equal is held behind a refused row, in the same run."""
     tasks(sqs, kept, [None, "x1"], ["x1"])
     assert (sqs.bodies(), len(lines(kept))) == (["x1"], 2)
 
@@ -306,7 +306,7 @@ def test_a_refused_row_whose_put_hangs_fails_the_task_in_time(sqs: Sqs, kept: St
 
 
 def test_an_attempt_whose_answer_is_lost_keeps_nothing_that_was_sent(sqs: Sqs, kept: Store) -> None:
-    """What SQS has said of a row counts, not that it said nothing of others."""
+    """SQS's word on a row counts; its silence on others does not."""
     sqs.lose()
     sqs.refuse("b1")
     sent = write(sqs, kept, "a1", "b1", "c1")
@@ -510,7 +510,7 @@ def test_what_is_said_of_s3_holds_for_refused_rows_too(option: str, value: str) 
 def test_the_other_queue_is_called_where_its_url_says(
     given: dict[str, str], url: str, region: str, endpoint: str | None
 ) -> None:
-    """What the user chose holds for both."""
+    """The user's choice holds for both."""
     options = bad_records_queue(parse_sink_options({"queueUrl": URL, "badRecordsQueueUrl": url, **given}))
     assert options is not None
     assert (options.queue_url, options.region, options.endpoint_url) == (url, region, endpoint)

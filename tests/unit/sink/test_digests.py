@@ -101,7 +101,7 @@ def test_who_asks_while_a_leaf_is_split_finds_what_was_there() -> None:
 
 
 def test_pieces_share_no_shard_and_hold_each_digest_once() -> None:
-    """Who needs one shard reads one of them."""
+    """The reader of a shard reads one piece."""
     known = many(1_000)
     made = list(pieces(sorted(known + known), 50 * WIDTH))
     assert [digest for piece in made for digest in split(piece)] == known

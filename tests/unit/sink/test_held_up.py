@@ -180,7 +180,7 @@ def test_rows_that_come_later_learn_of_it(sqs: Sqs, store: Store, hang: Hang) ->
 def test_a_row_that_fails_is_told_though_another_thread_hangs(
     sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, hang: Hang
 ) -> None:
-    """Who tidies up has sent nothing that is not recorded, and may take its time; the row that has failed may not."""
+    """The thread that tidies up has recorded its rows and may take its time; the row that has failed may not."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
     hang_in("drop", sqs, store, hang)
     sender = make(sqs, record(store, sqs))
@@ -211,7 +211,7 @@ def test_no_row_waits_while_the_journal_is_being_tidied(
 
 
 def test_a_process_that_stood_still_gets_a_moment(sqs: Sqs, hang: Hang) -> None:
-    """What is about to end ends: the limit alone fails nobody."""
+    """A call may still end: the limit alone fails nobody."""
     sqs.after = hang
     task = sending(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
     hang.wait()

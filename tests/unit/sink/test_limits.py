@@ -1,4 +1,4 @@
-"""What keeps a sink inside its limits: of SQS's memory, of its own, and of what the journal holds."""
+"""A sink stays inside the limits of SQS's memory, of its own, and of the journal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.unit.sending import send as send_all
 pytestmark = pytest.mark.law("sink-3", "sink-4", "sink-5")
 
 RECORDED_S = window.SEND_BUDGET_S + window.CONFIRM_BUDGET_S
-"""How long after a look at the record what is sent then may be recorded."""
+"""Time from a look at the record until a call's rows must be recorded."""
 
 
 # Time

@@ -239,13 +239,13 @@ _MAP = "map<string,string> or map<string,struct<dataType:string,stringValue:stri
     ],
 )
 def test_rows_that_cannot_be_sent(columns: dict[str, Any], expected: str) -> None:
-    """Which column, what is wrong with it, and what to do."""
+    """The error names the column, its fault and a remedy."""
     assert failure(SchemaError, by_column, schema(**columns)) == expected
 
 
 @pytest.mark.parametrize("name", ["body", "messageId"])
 def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
-    """Which of them is meant, nobody knows."""
+    """Nobody knows which of them is meant."""
     fields = [StructField(each, StringType()) for each in (*FULL, name, name)]
     count = 2 + (name in FULL)
     said = f"the rows have {count} columns called '{name}', in whatever case. Drop or rename the others."

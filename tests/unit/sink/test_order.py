@@ -1,4 +1,4 @@
-"""How far a group's rows may go ahead: several in a call with `order=batch`, several that the record lacks."""
+"""Rows of a group that may go ahead: several in a call with `order=batch`, several that the record lacks."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_what_sqs_takes_behind_a_row_that_it_fails_is_counted(sqs: Sqs, caplog: 
 def test_sequence_numbers_tell_which_rows_have_overtaken_others(
     sqs: Sqs, given: str, hidden: str, fails: set[tuple[str, int]], queue: str, overtaking: int
 ) -> None:
-    """What answers that were lost, or left a row out, did not. The last rows of a group overtake none."""
+    """An answer may be lost, or leave a row out. The last rows of a group overtake none."""
     if hidden.startswith("all"):
         sqs.lose()
     elif hidden:
@@ -222,7 +222,7 @@ def test_what_an_attempt_gives_up_may_have_been_overtaken(sqs: Sqs) -> None:
 
 
 def test_an_attempt_that_dies_leaves_no_overtaking_row_without_a_word(sqs: Sqs) -> None:
-    """What SQS has failed may stand behind others: the put that records those says so, too."""
+    """A failed row may stand behind others: the put that records those says so, too."""
     record, added = Noted(), list[list[bytes]]()
     record.on_add = added.append
     sqs.fail_once("a2")
@@ -247,7 +247,7 @@ def test_what_is_given_up_for_a_refused_row_may_have_been_overtaken(sqs: Sqs, re
 
 
 def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
-    """What the first one knew to be sent is recorded, and that it is out of order; with `log` the next one goes on."""
+    """The first one records the rows that it has sent, and the disorder; with `log` the next one goes on."""
     bodies = numbered("a", 25)
     record = Noted()
     sqs.fail_once("a3")

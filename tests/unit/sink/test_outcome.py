@@ -1,4 +1,4 @@
-"""What SQS's answer says of each row of a call."""
+"""The outcome of each row in SQS's answer."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_number_that_is_none_is_not_taken_for_one(number: str | None) -> None:
     ],
 )
 def test_sqs_own_reason_is_kept_unless_it_shows_the_message(said: str, shown: str) -> None:
-    """What it quotes is cut out; what shows so much of a body that it is no chance is left out, and the code stays."""
+    """A quote is cut out; a reason that shows more of a body than chance would is left out, and the code stays."""
     (row,) = rows("zq7" * 20)
     entry = {"Id": "x", "Code": "InvalidParameterValue", "Message": said, "SenderFault": True}
     (refused,) = classify({"Failed": [entry]}, {"x": row}, "", may_be_older=False).refused

@@ -338,7 +338,7 @@ def test_columns_come_in_our_order_whatever_theirs_is() -> None:
 
 
 def test_the_sources_own_rows_are_sent_as_they_were_received() -> None:
-    """What a source reads, attributes and all, becomes the same message again."""
+    """A source's row, attributes and all, becomes the same message again."""
     attributes: Pairs = [("n", value("1", "Number")), ("raw", value(data_type="Binary", binary=b"\x00"))]
     header = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
     row = dict.fromkeys(ARROW_SCHEMA.names) | {**ROW, "messageAttributes": attributes, "awsTraceHeader": header}

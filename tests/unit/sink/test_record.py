@@ -221,7 +221,7 @@ def test_two_merges_during_a_look_hide_nothing(store: Store, record: Records, mo
 
 
 def test_a_long_look_is_followed_by_a_short_one(store: Store, clock: SharedClock, record: Records) -> None:
-    """What it has read is known, so a slow store does not make every look too old to send after it."""
+    """Each object is read once, so a slow store does not make every look too old to send after it."""
     digests = many(10)
     for number, digest in enumerate(digests):
         record([digest], run=f"{number}")
@@ -624,7 +624,7 @@ def test_a_task_that_stood_still_while_its_micro_batch_was_forgotten_is_told(
 def test_forgetting_a_writer_that_breaks_off_anywhere_sends_nothing_twice(
     store: Store, record: Records, at: str
 ) -> None:
-    """What it had sent is known, or its micro-batch is refused; the next one goes on. Run again, the rest goes."""
+    """The rows are known, or their micro-batch is refused; the next one goes on. A second run drops the rest."""
     record.send_for(5, 6)
     record.send_for(5, query="q2")
     store.fail_at(at)

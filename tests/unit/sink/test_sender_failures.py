@@ -36,7 +36,7 @@ pytestmark = pytest.mark.law("sink-1", "sink-4")
 
 
 def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the calls beside it send is confirmed and recorded before the error is raised, and nothing is sent then."""
+    """Rows of the calls beside it are confirmed and recorded before the error is raised, and none is sent after it."""
     bodies = dealt(60, 20)
     refused, record = "aa3", Noted()
     sender = make(sqs, record)
@@ -125,7 +125,7 @@ def test_a_thread_that_cannot_start_is_told_as_that(sqs: Sqs, monkeypatch: pytes
 
 
 def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
-    """What that call sends is recorded."""
+    """That call's rows are recorded."""
     record = Noted()
     sender = make(sqs, record)
     calling = threading.Event()
@@ -189,7 +189,7 @@ def test_what_could_not_be_recorded_is_tried_once_more_when_the_caller_stops(sqs
 
 
 def test_no_more_rows_are_taken_once_a_row_is_refused(sqs: Sqs, hang: Hang) -> None:
-    """What was sent in the same call is being recorded still: whoever adds waits for that, and is told."""
+    """Rows of the same call are being recorded still: the next `add` waits for that, and raises."""
     record = Noted()
     record.on_add = hang
     sqs.refuse("b1")

@@ -266,8 +266,8 @@ def test_who_waits_for_its_rows_goes_on_recording(
 
 @pytest.mark.parametrize(("on_the_wire_s", "is_broken"), [(330, False), (12, True), (0, True)])
 def test_no_call_leaves_when_an_earlier_row_of_its_group_may_be_doubled(on_the_wire_s: float, is_broken: bool) -> None:
-    """What left long before stands right behind the copy, and nothing stops it; a call that takes no longer than others
-    was made too late."""
+    """A call that left long before stands right behind the copy, and nothing stops it; one that takes no longer than
+    others was made too late."""
     story = Story(maxUnrecordedRows="2")
     first, second = story.attempt(A1, A2), story.attempt(A1, A2)
     is_waiting = is_doubled = False

@@ -30,7 +30,7 @@ Confirm = Callable[[list[ConfirmedRow], list[OutgoingRow]], None]
 
 
 class Noted:
-    """What was confirmed, call by call, and how many calls had been made by then."""
+    """The confirmed bodies, and at each confirmation the number of calls so far."""
 
     def __init__(self, sqs: Sqs) -> None:
         self._sqs = sqs
@@ -72,7 +72,7 @@ def refused(call: Callable[[], object]) -> RefusedRowError:
 
 
 def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Noted) -> None:
-    """What was sent is confirmed at once, before the next try, which holds only the others."""
+    """Sent rows are confirmed at once, before the next try, which holds only the others."""
     sqs.failing = lambda body: ("InternalError", False) if sqs.tries(body) < 3 and body in ("b1", "d1") else None
     send(sqs, confirmed, "a1", "b1", "c1", "d1")
     assert sqs.calls == [["a1", "b1", "c1", "d1"], ["b1", "d1"], ["b1", "d1"]]
@@ -143,7 +143,7 @@ def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirme
 
 
 def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Noted) -> None:
-    """What SQS refuses only together is sent all the same."""
+    """Rows that SQS refuses only together are still sent."""
     sqs.before = raising(refusal("AWS.SimpleQueueService.BatchRequestTooLong"), lambda bodies: len(bodies) > 1)
     send(sqs, confirmed, "a1", "b1", "c1")
     assert confirmed.bodies == sqs.bodies() == ["a1", "b1", "c1"]

@@ -1,4 +1,4 @@
-"""How many tasks share `maxCallsPerSecond`: as many as Spark's settings give room at once, or none that is known."""
+"""The tasks that share `maxCallsPerSecond`: as many as Spark's settings let run at once, where they say so."""
 
 from __future__ import annotations
 

@@ -513,7 +513,7 @@ def test_tidying_that_fails_does_not_fail_a_finished_write(
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 def test_tidying_does_not_hold_up_who_ends_the_process(sqs: Sqs, store: Store, end: type[BaseException]) -> None:
-    """What a user or a system asks for is done."""
+    """An interrupt or an exit is not caught."""
     sent = run(sqs, store, batch("a1"))
     with pytest.raises(end):
         finish_write(raising(end()), [sent], sqs.clock)
@@ -530,7 +530,7 @@ def test_a_forgotten_version_is_told_to_who_gave_it(sqs: Sqs, store: Store) -> N
 
 @pytest.mark.parametrize("call", ["put", "drop"])
 def test_a_task_whose_rows_are_recorded_ends_well_though_it_cannot_tidy_up(sqs: Sqs, store: Store, call: str) -> None:
-    """What is recorded is recorded; a task that failed now would run again for nothing."""
+    """The rows are recorded: a task that failed now would run again for nothing."""
     plan = planned(sqs, store)
     before = len(store.puts())
 

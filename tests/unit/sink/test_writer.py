@@ -122,7 +122,7 @@ def test_only_a_partition_with_rows_opens_the_journal(
 def test_whose_record_it_is_says_the_writer_or_else_spark(
     sqs: Sqs, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], properties: dict[str, str], place: Place
 ) -> None:
-    """Who names query and batch means it; a write without any name is one of its own."""
+    """The writer's names come before Spark's; a write without any is one of its own."""
     in_task(monkeypatch, **properties)
     given = pickled(batch_writer(sqs, **options))
     assert given.write(iter(())).sent == Sent(place, rows=0)

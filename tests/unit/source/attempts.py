@@ -67,7 +67,7 @@ class Attempts:
         self._home = getcurrent()
         self._at: dict[greenlet, str] = {}
         self.rows: list[list[Row]] = []
-        """What those have read that came to their end."""
+        """Rows of each attempt that came to its end."""
         world.on_step = self.on_step
 
     def begin(self, plan: PartitionPlan, until: str = "") -> greenlet:

@@ -74,7 +74,7 @@ def test_who_finds_a_link_taken_puts_what_it_caught_into_the_next(world: World) 
 
 
 def test_who_has_lost_several_links_names_what_the_last_of_them_leaves(world: World) -> None:
-    """What the others have put before is deleted by then, or that link says so."""
+    """Earlier links' messages are deleted by then, or that link names them."""
     query, plan = begin(world, "a1", "a2")
     attempts = Attempts(world)
     loser = attempts.begin(plan, "before put epochs/")

@@ -82,7 +82,7 @@ def test_it_waits_for_what_a_crashed_run_holds(world: World, goes_on: bool) -> N
 
 
 def test_something_else_in_flight_delays_the_end_once(world: World) -> None:
-    """What another consumer holds, as long as it likes, is left for the next run."""
+    """A message that another consumer holds on to is left for the next run."""
     world.send("e1")
     query = Query(world, available_now=True)
     query.resume()
@@ -271,7 +271,7 @@ def test_available_now_ends_though_nothing_is_read_of_what_is_carried(world: Wor
 
 @in_both_modes_with(numPartitions="2", waitTimeSeconds="1", visibilityTimeoutSeconds="600")
 def test_available_now_waits_for_holds_once_however_often_another_source_has_it_asked(world: World) -> None:
-    """What somebody else holds for long is waited for until it must have lapsed if nobody renewed it, and no longer."""
+    """The query waits for a foreign hold until it must have lapsed if nobody renewed it, and no longer."""
     world.send("a1", "b1")
     assert world.receive_elsewhere(1, 5_000)
     query = Query(world, available_now=True)

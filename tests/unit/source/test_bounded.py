@@ -1,4 +1,4 @@
-"""What the driver keeps in memory depends on the micro-batch under way, not on what came before it."""
+"""The driver's memory depends on the micro-batch under way, not on those before it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_drained_driver_holds_nothing(world: World) -> None:
 
 
 def test_a_plan_is_not_larger_for_a_longer_queue(world: World) -> None:
-    """What Spark sends to its executors follows from the limits, too."""
+    """The plans that Spark sends to its executors keep to the limits."""
     lengths = []
     for count in (20, 400):
         world.send(*(f"g{len(world.sent) + index}x1" for index in range(count)))

@@ -66,7 +66,7 @@ def test_where_the_commit_deletes_a_chain_has_one_link(world: World) -> None:
     + [({"max_bytes": 2 + 60}, 21), ({"max_bytes": 2 + 150}, 31)],
 )
 def test_a_limit_is_that_of_the_whole_chain(world: World, limits: dict[str, int], count: int, dies: bool) -> None:
-    """What is decided counts, what each of the links has, and what those of a dead attempt have served."""
+    """The decided messages count, those of each link, and those that a dead attempt has served."""
     query, plan = begin(world, *(f"a{1000 + number}" for number in range(60)))  # five bytes each
     plan = replace(plan, **limits)  # type: ignore[arg-type]
     if dies:
@@ -112,7 +112,7 @@ def test_a_link_is_not_larger_than_a_task_can_hold(
 
 
 def test_what_another_attempt_puts_counts_towards_the_limit(world: World) -> None:
-    """Who has lost a link receives no more than is left; only what it had caught by then may be too much."""
+    """The loser of a link receives no more than is left; only messages caught by then may be too many."""
     query, plan = begin(world, "a1", "a2", "a3")
     plan = replace(plan, max_messages=20)
     attempts = Attempts(world)

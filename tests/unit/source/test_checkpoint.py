@@ -143,7 +143,7 @@ def test_a_new_query_numbers_its_epochs_beyond_all_that_stands_in_the_journal(wo
 
 @with_options(numPartitions="1", waitTimeSeconds="1")
 def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first(world: World) -> None:
-    """What a new query has given back, older queries' logs still have: they learn that others went on since."""
+    """Older queries' logs still have epochs that a new query has given back: they learn that others went on."""
     older = [Checkpoint() for _ in range(3)]
     for body, checkpoint in zip(("x1", "y1", "z1"), older, strict=True):
         world.ran(body, checkpoint=checkpoint)

@@ -171,7 +171,7 @@ def test_a_driver_renews_nothing_that_a_task_has_deleted_and_calls_it_no_loss(
 
 
 def test_a_delete_whose_answer_was_lost_is_no_lost_lease(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """What the task renews then is gone, because the task has deleted it."""
+    """The messages to renew are gone because the task has deleted them."""
     _, plan = begin(world, *(f"a{number}" for number in range(25)))
     world.fault = lambda action: "lost" if action == "DeleteMessageBatch" else ""
 

@@ -173,7 +173,7 @@ def test_a_replay_closes_the_partitions_that_nobody_has_sealed(make_world: MakeW
 
 @with_options(maxMessagesPerTrigger="3", numPartitions="2", deleteAfter="commit")
 def test_a_replay_of_a_half_sealed_epoch_keeps_the_limit(world: World) -> None:
-    """What the dead driver's tasks have sealed counts."""
+    """Segments of the dead driver's tasks count."""
     world.send(*(f"{group}1" for group in "defabcghijkl"))  # the probe has caught the first three
     query = Query(world)
     world.kill("after put epochs/", query.trigger)

@@ -238,7 +238,7 @@ def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_gr
 
 
 def test_messages_that_expire_in_flight_are_served_and_hold_nothing_up(world: World) -> None:
-    """What is sealed is served though the queue has dropped it; its group goes on."""
+    """A sealed message is served though SQS has dropped it; its group goes on."""
     set_attributes(world, MessageRetentionPeriod="60")
     world.send("a1", "a2", "b1")
     query = Query(world)

@@ -135,7 +135,7 @@ def test_a_figure_that_cannot_be_had_stops_no_query(world: World, caplog: pytest
 
 
 def test_a_queue_that_does_not_tell_of_delayed_messages_is_read_all_the_same(world: World) -> None:
-    """What only stands in for SQS may leave that number out."""
+    """A stand-in for SQS may leave that number out."""
     call = world._call_model
 
     def without(action: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_who_goes_on_without_what_is_lost_begins_a_generation(
 
 
 def counted(*checkpoints: Checkpoint) -> Counter[str]:
-    """How often each body stands in these sinks."""
+    """Count each body in these sinks."""
     return Counter(row.body for each in checkpoints for rows in each.rows() for row in rows)
 
 

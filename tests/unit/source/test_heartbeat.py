@@ -164,7 +164,7 @@ def test_a_journal_that_stalls_does_not_keep_from_renewing(stub: StubLease) -> N
 
 @pytest.mark.law("source-1", "source-3")
 def test_one_failed_look_into_the_journal_stops_no_query(stub: StubLease) -> None:
-    """What the heartbeat met is tried once more before the query stops for it; here it has passed."""
+    """The failed look is repeated once before the query stops for it; here it succeeds."""
     looks: list[None] = []
     heartbeat = Heartbeat(cast(Lease, stub), ManualClock(), every_s=10, discover=lambda: looks.append(None))
     heartbeat._failures["sqs-fifo-discovery"] = JournalUnavailableError("cannot list")

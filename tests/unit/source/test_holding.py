@@ -1,4 +1,4 @@
-"""What is received is held until it is deleted, by whoever is alive."""
+"""A received message is held until its delete, by whoever is alive."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(wo
 
 
 def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> None:
-    """What the probe received is renewed from its receive on."""
+    """The probe's messages are renewed from their receive on."""
     world.send("a1")
     query = Query(world)
     start = query.start_of(0)

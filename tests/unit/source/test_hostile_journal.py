@@ -1,4 +1,4 @@
-"""What somebody else has written into the journal, or the checkpoint, is told; it is never believed and breaks nothing.
+"""Foreign content of the journal or the checkpoint is refused: it is never believed, and breaks nothing.
 
 A plain fuzz with fixed seeds. That Arrow does not bring the process down is shown by the test's own survival.
 """
@@ -58,7 +58,7 @@ def ipc(batches: list[pa.RecordBatch], schema: pa.Schema | None = None, compress
 
 
 def is_told(data: bytes) -> bool:
-    """Whether the segment is refused, as a whole or its receipts alone; what is not refused is sound."""
+    """Return whether the segment is refused, whole or its receipts alone; if not, it is sound."""
     told = is_head_told(data)
     try:
         found = decode(data, NAME)
@@ -74,7 +74,7 @@ def is_told(data: bytes) -> bool:
 
 
 def is_head_told(data: bytes) -> bool:
-    """Whether its receipts alone are refused, in one line."""
+    """Return whether its receipts alone are refused, in one line."""
     try:
         decode_head(lambda start, length: data[start : start + length], NAME)
     except JournalCorruptError as error:
@@ -171,7 +171,7 @@ def test_what_a_segment_says_of_itself_is_believed_only_whole(section: str) -> N
 
 @pytest.mark.parametrize(("writer", "place"), [("w", len(MESSAGES)), ("another attempt", 1)])
 def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: Path, writer: str, place: int) -> None:
-    """What the driver saw there is gone: the task says so, and receives nothing."""
+    """Messages the driver saw are gone: the task says so, and receives nothing."""
     options = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
     store = FileStore(tmp_path)
     journal = Journal.create(store, ARN)
@@ -304,7 +304,7 @@ def test_a_ledger_that_points_elsewhere_is_refused(name: str) -> None:
 
 
 def test_every_ledger_that_we_write_is_believed() -> None:
-    """What is checked is what is written, with 128-bit numbers."""
+    """The check takes all that we write, 128-bit numbers too."""
     store = OneObject("x", b"")
     receipt = MESSAGES[0].receipt._replace(sequence_number=1 << 127)
     ledger = Ledger(

@@ -81,7 +81,7 @@ def test_claims_begin_where_the_journal_says_whatever_else_stands_there(store: F
 
 
 def test_two_claims_at_once_get_different_numbers(journal: Journal, store: FaultyStore) -> None:
-    """Who is beaten to a number takes the next one."""
+    """The loser of a number takes the next one."""
     numbers: list[int] = []
 
     def rival(name: str) -> None:
@@ -103,7 +103,7 @@ def test_lost_reply_to_a_claim_is_recognised_as_own(journal: Journal, store: Fau
 
 
 def test_a_claim_that_was_dropped_and_is_put_again_owns_nothing(journal: Journal, store: FaultyStore) -> None:
-    """Who stood still between its look and its put takes the number after the true owner's."""
+    """A driver that stood still between look and put takes the number after the owner's."""
     others = Journal(store, journal.id)
 
     def others_claim(name: str) -> None:
@@ -226,7 +226,7 @@ def test_first_writer_wins_and_the_loser_gets_the_winners_segment(journal: Journ
 
 
 def test_each_link_of_a_chain_has_a_winner_of_its_own(journal: Journal) -> None:
-    """Who loses one may win the next: no link takes another's place."""
+    """Losers of one may win the next: no link takes another's place."""
     writers = [
         journal.seal(segment(journal, link, writer=writer, link=link, is_last=link == 2), 0).head.origin.writer
         for link in range(3)

@@ -139,7 +139,7 @@ def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(world:
 
 @in_both_modes_with(numPartitions="1", maxMessagesPerTrigger="10")
 def test_it_ends_while_deletes_of_newer_messages_fail(world: World) -> None:
-    """What stands behind a newer message is newer, too."""
+    """A message behind a newer one is newer, too."""
     world.send(*(f"o{number}" for number in range(1, 31)))
     query = Query(world, available_now=True)
     query.start_of(0)
@@ -179,7 +179,7 @@ def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_de
 
 @with_options(numPartitions="1")
 def test_a_last_poll_that_brings_a_copy_is_not_the_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands behind the copy can be received only once that poll has deleted it."""
+    """Messages behind the copy can be received only once that poll has deleted it."""
     query = world.served("a1", available_now=True)
     query.log(query.latest_offset(query.start_of(1)))
     world.failing_entries = lambda action: frozenset(range(10))

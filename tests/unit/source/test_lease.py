@@ -166,7 +166,7 @@ def test_holds_end_before_sqs_limit_of_twelve_hours(
 def test_what_is_not_needed_any_more_is_not_lost_by_a_call_under_way(
     queue: ModelQueue, lease: Lease, clock: ManualClock, outcome: Outcome, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is deleted while its renewal is under way was not lost."""
+    """A message deleted during its renewal was not lost."""
     held = queue.held_by(lease, "a", "b")
     queue.before = lambda: lease.stop_renewing(held)
     queue.answer = lambda receipt, done: outcome
@@ -199,7 +199,7 @@ def test_no_hold_outlives_its_timeout_in_our_eyes(queue: ModelQueue, lease: Leas
 
 
 def test_a_release_ends_though_sqs_does_not_answer(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
-    """What it does not reach is free when its visibility timeout is over."""
+    """A message that it misses is free after its visibility timeout."""
     held = queue.take("a") * 5_000
     queue.before = lambda: clock.advance(10)  # connect and read, until the client gives up
     queue.answer = lambda receipt, outcome: Outcome.FAILED

@@ -184,7 +184,7 @@ def test_two_plans_of_an_epoch_are_never_both_served(world: World) -> None:
 
 @with_options(numPartitions="1", deleteAfter="journal")
 def test_a_leftover_of_a_new_querys_predecessor_deletes_nothing_that_is_not_carried(world: World) -> None:
-    """What it puts after the new driver's claim is no content, so it must not delete that."""
+    """A put after the new driver's claim is no content: its messages must not be deleted."""
     _, plan = begin(world, "a1", "b1")
     attempts = Attempts(world)
     leftover = attempts.begin(plan, "before put epochs/")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.law("source-1", "source-6")
 
 LONG_S = 43_200
 LONGEST_WAIT_S = 60
-"""What a task, or Spark's own thread, may wait for entries that fail."""
+"""Time that a task, or Spark's thread, may wait for failing entries."""
 
 
 def refusing_deletes_of_the_first(world: World, code: dict[str, str]) -> AbstractContextManager[None]:
@@ -173,7 +173,7 @@ def failing(*actions: str) -> Callable[[str], frozenset[int]]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld, mode: str) -> None:
-    """What runs again needs nothing from the queue."""
+    """A replay needs nothing from the queue."""
     world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S), deleteAfter=mode)
     many(world, 30)
     query = Query(world)

@@ -58,7 +58,7 @@ def test_what_follows_decided_messages_that_sqs_has_lost_waits_for_their_link(wo
 
 
 def test_what_expires_in_the_hands_of_one_task_is_not_overtaken_in_those_of_another(world: World) -> None:
-    """What the driver has caught expires; then what follows it, as soon as another partition's task has received it."""
+    """Messages that the driver has caught expire; then those behind them, once another partition's task has them."""
     expire_soon(world)
     for count in (range(10), range(10, 20), range(20, 21)):
         world.send(*(f"c{number}" for number in count))

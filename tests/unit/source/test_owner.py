@@ -1,4 +1,4 @@
-"""Whether the driver that owns a journal still runs: from its process, or from an answer."""
+"""Signs that the owner of a journal still runs: its process, or an answer."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_claim_that_is_damaged_is_told(journal: Journal, key: str, values: lis
 
 
 def test_the_next_claim_removes_questions(journal: Journal) -> None:
-    """What an operator has left there whose command was killed goes with the next driver."""
+    """A question left by a killed command goes with the next driver."""
     claim = journal.claim(ABOUT)
     journal.store.put_if_absent(f"drivers/ask-{claim:020d}-{'0' * 32}", b"{}")
     assert len(journal.require_claim(claim)) == 2

@@ -190,7 +190,7 @@ def test_a_driver_is_fenced_however_often_it_is_asked(world: World, is_read: boo
 
 @in_both_modes_with(numPartitions="1")
 def test_an_idle_driver_that_is_fenced_does_not_probe(world: World) -> None:
-    """What it received would come to the other query with one receive more."""
+    """A probe's message would come to the other query with one receive more."""
     query = Query(world)
     world.send("a1")
     query.trigger()

@@ -1,4 +1,4 @@
-"""How an epoch is shared out: pure arithmetic."""
+"""The shares of an epoch: pure arithmetic."""
 
 from __future__ import annotations
 

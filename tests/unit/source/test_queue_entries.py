@@ -146,7 +146,7 @@ class Deletes:
         self.most = 0
         self.begun = 0
         self.in_pool: list[int] = []
-        """How many had begun when the pool was used."""
+        """Deletes begun before each use of the pool."""
         self.failing: int | None = None
         self.slow_from, self.slow_s = 0, 0.0
         url = "http://127.0.0.1:9/000000000000/q.fifo"
@@ -220,7 +220,7 @@ def test_where_each_beginning_is_slow_several_threads_make_the_calls(
 
 
 def test_answers_to_deletes_are_read_first_where_further_connections_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is soon free for the calls that follow."""
+    """Open connections are soon free for further calls."""
     deletes = Deletes(monkeypatch, DRIVER_DELETES)
     deletes.slow_from, deletes.slow_s = 20, 0.6
     deletes.delete()

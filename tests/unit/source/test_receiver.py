@@ -1,4 +1,4 @@
-"""What driver and tasks receive for a micro-batch: within its limits, and from whatever others have had before."""
+"""Receives of driver and tasks for a micro-batch: within its limits, whatever others have received before."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_task_of_a_removed_journal_deletes_nothing(world: World, step: str) ->
 
 
 def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: World) -> None:
-    """What the tasks of the new query have deleted is kept, though the old one has committed later epochs."""
+    """Deleted messages of the new query stay in the journal, though the old one committed later epochs."""
     old = Query(world)
     for number in range(3):
         world.send(f"a{number}")

@@ -153,7 +153,7 @@ def test_truncated_range_read_is_damage() -> None:
 
 
 def test_receipts_are_read_though_the_rows_are_damaged() -> None:
-    """What the driver needs does not depend on the bodies."""
+    """The driver needs nothing of the bodies."""
     data = encode(SEGMENTS["one"])
     assert decode_head(reader(data[:-1] + bytes([data[-1] ^ 1])), NAME) == SEGMENTS["one"].head
 
@@ -203,7 +203,7 @@ def test_a_chain_counts_what_all_of_its_links_serve() -> None:
 
 
 def test_a_chain_tells_of_how_many_groups_a_link_has_most() -> None:
-    """What is deferred does not count."""
+    """Deferred messages do not count."""
     several = tuple(each._replace(message_group_id=f"g{index // 2}") for index, each in enumerate(receipts(1, 2, 3, 4)))
     chain = Chain().with_link(0, (), (*several, *receipts(9, lapsed=(9,))), is_last=False)
     assert chain.groups == 2

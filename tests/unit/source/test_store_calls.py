@@ -1,4 +1,4 @@
-"""How many calls to the journal's store an epoch waits for one after another: on an object store each takes long."""
+"""An epoch waits for few calls to the journal's store in a row: on an object store each takes long."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GROWTH = {each.figure: 100.0 + number for number, each in enumerate(METRICS) if 
 SAMPLE = Sample("orders", "orders.fifo", "run", 1_800_000_000.25, FIGURES, GROWTH)
 LABELS = {"query": "orders", "queue": "orders.fifo"}
 SENT = {each.camel_name: GROWTH.get(each.figure, FIGURES[each.figure]) for each in METRICS}
-"""What CloudWatch gets: of a total what it has grown by."""
+"""Values for CloudWatch: of a total, its growth."""
 
 
 def test_embedded_metrics_are_one_line_that_names_its_metrics() -> None:
@@ -248,7 +248,7 @@ def test_prometheus_shows_the_last_sample_of_each_query() -> None:
 
 
 def test_a_run_that_is_over_leaves_its_totals_and_when_it_last_reported() -> None:
-    """What it last saw of the queue is nobody's any more; that of another run of the query stays."""
+    """The last figures of the queue go with it; those of another run of the query stay."""
     registry, reader = CollectorRegistry(), InMemoryMetricReader()
     exporters = Prometheus(registry), OpenTelemetry(MeterProvider([reader]).get_meter("test"))
     for exporter in exporters:
