@@ -24,8 +24,10 @@ class Crew:
     def __init__(self, clock: Clock) -> None:
         self.changed = threading.Condition()
         self.stopped = threading.Event()
-        """Set while `changed` is held, and asked at any time."""
+        """Set when nothing more may be sent, perhaps before the `failure` for which; asked at any time."""
         self.failure: BaseException | None = None
+        self.reason: BaseException | None = None
+        """The failure to come, once its record is being put: what else fails meanwhile does not take its place."""
         self.deadlines = Deadlines()
         self._clock = clock
         self._is_over = False  # once the owner stops: it may wait for its next rows long after a failure
@@ -52,7 +54,7 @@ class Crew:
         """Return when `condition` holds, or the work has failed; then with its error. Something late is a failure."""
         with self.changed:
             if not self._wait_locked(lambda: condition() or self.failure is not None):
-                self.failure = self.deadlines.held_up(self._clock.monotonic())
+                self.failure = self.reason or self.deadlines.held_up(self._clock.monotonic())
             return self.failure
 
     def stop(self) -> None:
@@ -104,9 +106,9 @@ class Crew:
                 self.changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """End the work with `error`, unless another one came first."""
+        """End the work with `error`, unless another one came first, or is the reason of all that follows."""
         with self.changed:
-            self.failure = self.failure or error
+            self.failure = self.failure or self.reason or error
             self.stopped.set()
             self.changed.notify_all()
 

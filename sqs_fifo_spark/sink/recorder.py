@@ -55,19 +55,22 @@ class Recorder:
             # Unconfirmed rows may come to stand behind these. Only this attempt can see it, once they are confirmed:
             # one that finds these in the record sends them alone, and their numbers show nothing.
             exposed = self._progress.lanes.rows_after(unconfirmed)
-            if self._fails_on_disorder and not self._crew.stopped.is_set():  # else it fails for something else
+            if self._fails_on_disorder and not self._crew.stopped.is_set():  # else the task fails anyway
                 overtaking |= exposed
             if overtaking and self._fails_on_disorder:
                 self._crew.stopped.set()
             digests = self._progress.confirm(rows, unconfirmed)
             if self._progress.lanes.has_ready:
                 self._crew.changed.notify_all()
+        sending.puts = RECORDS
         failure = self._disorder(overtaking) if overtaking else None
         is_disorder = bool(overtaking or exposed)
-        sending.puts = RECORDS
-        self._add([*digests, DISORDER] if is_disorder else digests, failure, by=sending.limit, at_once=is_disorder)
+        self._crew.reason = self._crew.reason or failure
+        self._add([*digests, DISORDER] if is_disorder else digests, by=sending.limit, at_once=is_disorder)
         sending.puts = ""
-        if failure is not None:  # not before, for the task may end at once; nor after the rows, for then it may succeed
+        if failure is not None:
+            # After the put, or the task may end for it with nothing tried. Before its rows are released, or `finish`
+            # may find none left, and succeed.
             self._crew.fail(failure)
         with self._crew.changed:
             sending.note_recorded(rows)
@@ -77,7 +80,7 @@ class Recorder:
             raise failure
 
     def _disorder(self, overtaking: set[int]) -> DisorderError | None:
-        """Log that these rows are out of order, by their numbers; return the error of the task, if it fails."""
+        """Log that these rows are out of order, by their numbers; return the task's error, or None if it goes on."""
         first, others = f"row {min(overtaking):,}", len(overtaking) - 1
         what = f"{first} and {others} others stand" if others else f"{first} stands"
         what = f"{what} before an earlier row of the same message group"
@@ -88,16 +91,17 @@ class Recorder:
             f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
         )
 
-    def _add(self, digests: list[bytes], failure: DisorderError | None, *, by: float, at_once: bool) -> None:
-        """Record sent rows. If that fails, so does the task, with `failure` if there is one.
+    def _add(self, digests: list[bytes], *, by: float, at_once: bool) -> None:
+        """Record sent rows. If that fails, so does the task; but until the task ends, others may send the rows again.
 
-        But until it can end, others may send the rows again: so it is tried again and again, and once more when the
-        caller stops.
+        So it is tried again and again, and once more when the caller stops.
         """
         try:
             self._record.add(digests, by=by, at_once=at_once)
         except BaseException as error:  # a panic of the store too
-            self._crew.fail(failure or error)
+            self._crew.fail(error)
+            if self._crew.failure is not error:
+                _log.warning("rows that were sent are not recorded yet: %s", error)
             is_over = False
             while not is_over:
                 is_over = self._crew.pause_until_over(PUT_AGAIN_S)

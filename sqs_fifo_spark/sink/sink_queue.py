@@ -31,7 +31,7 @@ def no_content_based_deduplication(queue_url: str) -> OptionError:
 
 
 class StoppedError(Exception):
-    """The task has failed elsewhere, so this is not tried again."""
+    """The task ends for something else, so this is not tried again."""
 
 
 class UnsentError(TransientQueueError):

@@ -153,7 +153,7 @@ def _(confirm, recorder, sending, confirmed, unconfirmed):
 
 
 @planted("leave what could not be recorded", "sink.recorder.Recorder._add")
-def _(add, recorder, digests, failure, *, by, at_once):
+def _(add, recorder, digests, *, by, at_once):
     recorder._record.add(digests, by=by, at_once=at_once)
 
 

@@ -128,7 +128,7 @@ def test_a_planted_bug_that_is_called_in_another_way_is_not_caught(
     bugs = Mutations()
     bugs.planted("a bug", "source.journal_objects.Journal.seal")(lambda seal: None)
     with planted(bugs[0]):
-        assert hunt(Mutation("a bug", lambda: None), 0, 50) == 1
+        assert hunt(Mutation("a bug", lambda: None), 4, 50) == 1
     assert "it no longer fits what it is planted into: a bug" in capsys.readouterr().out
 
 

@@ -168,6 +168,11 @@ class Epoch:
         The epoch was perhaps in the sink already, and there without the messages that no task had read.
         """
         self.is_replay, self._after = True, after
+        # Holds that the earlier driver left may be about to lapse, and to close the chains takes a put for each.
+        self._find_catch()
+        self._lease.hold(self.caught, since=self._held_since(), may_be_deleted=self.deletes)
+        self._chains.discover(self._held_since(), self._read_pool)
+        self._lease.renew()
         self._close_chains()
         count = sum(head.chain.served for head in self._chains.ends().values())
         if count:
@@ -213,13 +218,16 @@ class Epoch:
             counts = {partition: min(count, most) for partition, count in counts.items()}
         return [(partition, link) for partition, count in counts.items() for link in range(count)]
 
-    def _close_chains(self) -> None:
-        # Perhaps an earlier driver has caught something.
+    def _find_catch(self) -> None:
+        """Read what an earlier driver has perhaps caught for it."""
         if self.plans is None and not self.caught:
             name = Journal.caught_name(self.offset.epoch, self.offset.plan)
             head = self._journal.head(name)
             if head is not None:
                 self._sources[name], self.caught = head, head.receipts
+
+    def _close_chains(self) -> None:
+        self._find_catch()
         self._chains.close(self._follows, self.deletes, self._held_since(), self._read_pool)
 
     def _follows(self, partition: int) -> str:

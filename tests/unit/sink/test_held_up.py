@@ -130,6 +130,18 @@ def test_disorder_is_recorded_though_another_put_hangs(sqs: Sqs, store: Store, h
     assert later.is_sent(DISORDER)
 
 
+def test_disorder_is_the_error_though_its_own_put_hangs(sqs: Sqs, store: Store, hang: Hang) -> None:
+    """Whoever starts the write again at once would meet nothing of it: SQS takes b1, and still knows b2."""
+    hang_in("put", sqs, store, hang)
+    sqs.may_batch = True
+    sqs.fail_once("b1")
+    sender = make(sqs, record(store, sqs), Stride(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True))
+    task = sending(sender, "b1", "b2")
+    hang.wait()
+    sqs.clock.turn_until(task.is_over)
+    assert isinstance(task.error, DisorderError)
+
+
 @pytest.mark.parametrize("has_journal", [True, False])
 def test_a_thread_that_was_abandoned_sends_nothing(
     sqs: Sqs, store: Store, hang: Hang, young: Hang, has_journal: bool

@@ -38,6 +38,7 @@ from tests.unit.sending import (
     threads,
     waiting,
 )
+from tests.unit.sink.test_held_up import sending
 from tests.unit.sink.test_write import planned, run
 
 pytestmark = pytest.mark.law("sink-2", "sink-4")
@@ -273,9 +274,9 @@ def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_disorder_has_not_failed_the_task_until_it_was_tried_to_record_it(sqs: Sqs, is_lost: bool) -> None:
-    """Else a task that ends for it while this thread stands still leaves nothing for the next attempt to find.
+    """Else a task may end for it while the thread that is to record it stands still.
 
-    And it is disorder that the user learns of, though to record it failed.
+    And it is disorder that the user learns of, though the first put failed.
     """
     record, seen = Noted(), list[str]()
     sender = make(sqs, record, FAILS)
@@ -291,6 +292,52 @@ def test_disorder_has_not_failed_the_task_until_it_was_tried_to_record_it(sqs: S
         finish(sender, "a1", "a2")
     assert "is_stopped=True failure=None" in seen[0]
     assert record.digests == {DISORDER, *digests_of("a2")}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_disorder_is_the_error_though_another_put_fails_before_its_own(sqs: Sqs, is_lost: bool) -> None:
+    """The store is away: what another thread records fails first, and then perhaps disorder, too."""
+    record, is_putting, has_failed = Noted(), threading.Event(), threading.Event()
+    sender = make(sqs, record, FAILS)
+
+    def fail(digests: list[bytes]) -> None:
+        if DISORDER in digests:
+            is_putting.set()
+            assert has_failed.wait(LONG_S)
+            if is_lost and DISORDER not in record.digests:
+                raise JournalUnavailableError("cannot put b2")
+        elif not has_failed.is_set():
+            assert is_putting.wait(LONG_S)
+            raise JournalUnavailableError("cannot put c1")
+
+    record.on_add = fail
+    sender.add(rows("c1"))
+    wait_until(lambda: sqs.bodies() == ["c1"], LONG_S, "c1 is sent")
+    sqs.fail_once("b1")
+    task = sending(sender, "b1", "b2")
+    wait_until(lambda: "failure=None" not in repr(sender), LONG_S, "the task has failed")
+    has_failed.set()
+    assert isinstance(task.end(), DisorderError)
+
+
+def test_disorder_has_failed_the_task_before_its_last_rows_are_released(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With none left, the task would end well."""
+    sqs.fail_once("a1")
+    sqs.lose()
+    sender, left = make(sqs, stride=FAILS), list[int]()
+    fail = sender._crew.fail
+
+    def note(error: BaseException) -> None:
+        left.append(len(sender.progress.lanes))
+        fail(error)
+
+    monkeypatch.setattr(sender._crew, "fail", note)
+    with pytest.raises(DisorderError):
+        finish(sender, "a1", "a2", "a3")
+    assert sqs.bodies() == ["a2", "a3", "a1"]
+    assert left[0] > 0
 
 
 def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:

@@ -39,6 +39,19 @@ def test_what_an_earlier_driver_sealed_is_renewed_with_the_plan_of_its_replay_an
     query.drain_and_audit()
 
 
+@with_options(deleteAfter="journal")  # its first link is not the last one
+def test_what_an_earlier_driver_sealed_is_renewed_before_its_replay_puts_anything(world: World) -> None:
+    """To close the chains takes a put for each, and the store may be slow."""
+    world.send("a1", "a2", "b1")
+    world.kill("after put epochs/", Query(world).trigger, 2, down_s=VISIBILITY_S - 2)  # the first is the catch
+    query = Query(world)
+    world.do_at("before put epochs/", lambda: world.clock.advance(4))
+    query.plans(0)
+    assert not [event for event in world.events if event.kind == "lapsed"]
+    query.run(0)
+    query.drain_and_audit()
+
+
 def carrying(world: World) -> Query:
     """Return a query whose second micro-batch has deferred all of its messages."""
     query = world.served("x1")
