@@ -10,8 +10,9 @@ that an earlier run of the micro-batch has filled and no other row of this run h
 run has made it. So there are as many objects as refused rows, in whatever partitions the micro-batch runs again.
 
 With badRecordsQueueUrl the record has two marks of each row instead, and SQS knows the deduplication id for 5 minutes.
-One mark says that such a row is refused. The other one, and the id, say which task has sent it. So where the
-micro-batch runs again in other partitions, the row may be sent there twice, but no other one is taken for it.
+One mark says that such a row is refused, and stands before it is sent there: so it is in one queue alone, whatever a
+later run thinks of it. The other one, and the id, say which task has sent it. So where the micro-batch runs again in
+other partitions, the row may be sent there twice, but no other one is taken for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
-from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError, RowError
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import anchored
@@ -151,13 +151,16 @@ class _Owner(NamedTuple):
 class QueueKeeper:
     """Sends rows to `badRecordsQueueUrl`, in their groups; the record, if there is one, knows them."""
 
-    def __init__(self, queue: SinkQueue, url: str, record: Record, clock: Clock, write: str) -> None:
+    def __init__(self, queue: SinkQueue, url: str, record: Record, write: str) -> None:
         """`write` names the partition's part of the micro-batch, or batch write."""
         self.where = f"'{url}'"
         self._write = write
         self._queue = queue
         self._record = record
-        self._clock = clock
+        self._marked: set[bytes] = set()
+        """Marks that this task has put, of rows that are not there yet."""
+        self._most = 0
+        """Bytes that a message may have there, once it is known."""
         record.refresh([ANY_REFUSED])
 
     @property
@@ -168,28 +171,42 @@ class QueueKeeper:
         return self._record.is_sent(_digest_of(f"refused\n{content}-{copy}"))
 
     def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
-        self._record.refresh([ANY_REFUSED])
+        mark = _digest_of(f"refused\n{content}-{row.copy}")
         own_id = hashlib.sha256(f"{self._write}\n{content}-{row.copy}".encode()).hexdigest()
-        if self._record.is_sent(_digest_of(own_id)):
-            return True
-        why = "" if row.group else "it has no message group to be sent in"
-        if len(line) > MAX_CALL_BYTES:
-            why = f"its line of {len(line):,} bytes is larger than the {MAX_CALL_BYTES:,} of a message"
-        if not why:
+        if why := self._why_not(row, line):
+            raise _not_kept(row, why)
+        if mark not in self._marked and not self._record.is_sent(mark):
+            # First: once the line is there each attempt refuses the row, also where nothing else is wrong with it.
+            self._record.add([mark, ANY_REFUSED], by=math.inf)
+            self._marked.add(mark)
+        looked_at = self._record.refresh([ANY_REFUSED])
+        if not self._record.is_sent(_digest_of(own_id)):
             ids = {"MessageGroupId": row.group, "MessageDeduplicationId": own_id}
             message = OutgoingRow(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
-            deadline = Window(self._clock.monotonic()).last_try
             try:
+                deadline = Window(looked_at).last_try
                 self._queue.send([message], lambda _, __: None, stopped=stopped, deadline=deadline)
             except RefusedRowError as refused:
-                why = refused.reason
-        if why:
-            raise RowError(
-                f"row {row.row:,} cannot be sent ({row.refusal}), nor to 'badRecordsQueueUrl': {why}. Correct such "
-                "rows, or filter them out before the sink."
-            )
-        self._record.add([_digest_of(f"refused\n{content}-{row.copy}"), _digest_of(own_id), ANY_REFUSED], by=math.inf)
+                raise _not_kept(row, refused.reason) from None
+            self._record.add([_digest_of(own_id)], by=math.inf)
+        self._marked.discard(mark)
         return True
+
+    def _why_not(self, row: OutgoingRow, line: bytes) -> str:
+        """Return why the other queue cannot take the line: else a mark would refuse a row that is nowhere."""
+        if not row.group:
+            return "it has no message group to be sent in"
+        self._most = self._most or min(MAX_CALL_BYTES, self._queue.describe().max_message_bytes)
+        if len(line) <= self._most:
+            return ""
+        return f"its line of {len(line):,} bytes is larger than the {self._most:,} of a message there"
+
+
+def _not_kept(row: OutgoingRow, why: str) -> RowError:
+    return RowError(
+        f"row {row.row:,} cannot be sent ({row.refusal}), nor to 'badRecordsQueueUrl': {why}. Correct such rows, or "
+        "filter them out before the sink."
+    )
 
 
 def find_place(store: Store, *, may_create: bool) -> str | None:

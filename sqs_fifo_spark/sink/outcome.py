@@ -67,8 +67,9 @@ def classify(
         for key, entry in failed.items()
     }
     passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}
-    refused = [key for key, error in errors.items() if isinstance(error, MessageRefusedError)]
-    others = [error for key, error in errors.items() if key not in passing and key not in refused]
+    final = {key: error for key, error in errors.items() if isinstance(error, MessageRefusedError)}
+    refused = [key for key in final if key not in successful]
+    others = [error for key, error in errors.items() if key not in passing and key not in final]
     throttled = {key for key, error in passing.items() if error.is_throttling and key not in successful}
     return CallOutcome(
         [

@@ -363,7 +363,7 @@ def _bad_records(
     keeper: Keeper
     if isinstance(kept_in, SinkQueue):
         write = f"{folder}/{place.partition}"
-        keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, clock, write)
+        keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, write)
     else:
         keeper = PathKeeper(kept_in, plan.bad_records, folder, origin)
     goes_on = options.bad_records_group == "continue"

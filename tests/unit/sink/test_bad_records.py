@@ -6,25 +6,29 @@ import base64
 import json
 import logging
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.errors import DisorderError, JournalCorruptError, JournalUnavailableError, OptionError, RowError
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
-from sqs_fifo_spark.sink.keepers import PLACE
+from sqs_fifo_spark.sink.keepers import PLACE, QueueKeeper
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.recorder import DISORDER
-from sqs_fifo_spark.sink.sink_queue import SinkQueue
+from sqs_fifo_spark.sink.sink_queue import SinkQueue, UnsentError
 from sqs_fifo_spark.sink.summary import compare
+from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
     THROTTLED,
     Hang,
+    Noted,
     Sqs,
     Store,
     Task,
@@ -34,6 +38,7 @@ from tests.unit.sending import (
     patched,
     raising,
     refusal,
+    rows,
     wait_for_threads,
 )
 from tests.unit.sink.test_outgoing import damaged
@@ -599,6 +604,58 @@ def test_a_refused_row_that_its_queue_throttles_waits(sqs: Sqs) -> None:
     sqs.before = raising(THROTTLED, lambda bodies: bodies[0].startswith("{") and sqs.clock.monotonic() < until)
     assert both.write("a1", None, "x2", badRecordsGroup="continue").refused == 1
     assert (sorted(sqs.bodies()), both.refused()) == (["a1", "x2"], [("x", 2)])
+
+
+def test_a_row_that_the_other_queue_has_is_never_sent(sqs: Sqs, store: Store) -> None:
+    """The task ends between that queue's answer and the journal's; and then the first queue would take the row."""
+    both, limits = Both(sqs), {"QueueUrl": sqs.url, "Attributes": {"MaximumMessageSize": "1024"}}
+    sqs.model.call("SetQueueAttributes", limits)
+    long = "a" + "1" * 2_000
+    plan = planned(sqs, store, refused=both.queue, badRecordsQueueUrl=both.url)
+    sqs.after = lambda bodies, answer: store.fail_at("before put sent/") if bodies[0].startswith("{") else None
+    error(JournalUnavailableError, sqs, store, batch(long), plan=plan, refused=both.queue, place=Place(0, "q", 1))
+    store.calm()
+    sqs.after = lambda bodies, answer: None
+    assert (both.refused(), sqs.bodies()) == ([("a", 1)], [])
+    sqs.model.call("SetQueueAttributes", {**limits, "Attributes": {"MaximumMessageSize": "1048576"}})
+    sqs.clock.advance(TEN_MINUTES_S)
+    both.write(long, store=store)
+    assert sqs.bodies() == []
+
+
+def test_a_line_that_is_too_large_for_the_other_queue_leaves_no_mark(sqs: Sqs, store: Store) -> None:
+    """Else the row would stay refused, and be nowhere, once the first queue takes it."""
+    both = Both(sqs)
+    small, large = ({"MaximumMessageSize": size} for size in ("1024", "1048576"))
+    for url in sqs.url, both.url:
+        sqs.model.call("SetQueueAttributes", {"QueueUrl": url, "Attributes": small})
+    long = "a" + "1" * 2_000
+    plan = planned(sqs, store, refused=both.queue, badRecordsQueueUrl=both.url)
+    said = error(RowError, sqs, store, batch(long), plan=plan, refused=both.queue, place=Place(0, "q", 1))
+    assert "larger than the 1,024 of a message there" in said
+    sqs.model.call("SetQueueAttributes", {"QueueUrl": sqs.url, "Attributes": large})
+    both.write(long, store=store)
+    assert (sqs.bodies(), both.refused()) == ([long], [])
+
+
+@pytest.mark.parametrize("after_s", [0.0, 29.0, 65.0])
+def test_a_refused_row_is_tried_no_longer_after_the_look_than_others(sqs: Sqs, after_s: float) -> None:
+    """Another attempt may have sent it there since, and recorded it."""
+    both, tries = Both(sqs), list[float]()
+    record = Noted(looked_at=sqs.clock.monotonic())
+    latest = sqs.clock.monotonic() + SEND_BUDGET_S + CONNECT_TIMEOUT_S
+
+    def throttle(bodies: list[str]) -> None:
+        tries.append(sqs.clock.monotonic())
+        raise THROTTLED
+
+    sqs.before = throttle
+    keeper = QueueKeeper(both.queue, both.url, record, "q/1/0")
+    sqs.clock.advance(after_s)
+    with pytest.raises(UnsentError):
+        keeper.keep(rows("a1")[0], "content", b"{}", threading.Event())
+    assert tries
+    assert max(tries) <= latest
 
 
 def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: Sqs) -> None:

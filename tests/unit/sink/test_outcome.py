@@ -63,6 +63,7 @@ def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> Non
         (told("xy", y=FAILED), "x", "yz", True, False, "InternalError"),
         (told("xyz", y=FAILED), "xz", "y", True, False, "InternalError"),
         (told("xyz", y=THROTTLED), "xz", "y", True, True, "ThrottlingException"),
+        (told("xyz", y=REFUSED), "xz", "y", True, False, REFUSED["Code"]),
     ],
 )
 def test_what_is_neither_taken_nor_refused_is_pending(
