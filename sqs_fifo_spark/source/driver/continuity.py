@@ -20,12 +20,14 @@ class Continuity:
         self._owned = owned
         self._fail_on_data_loss = fail_on_data_loss
         self._gives_up = gives_up
+        self._given_up: Offset | None = None
+        """The entry of Spark's log, of another journal, after which an earlier run has begun on this one."""
         self._first: Offset | None = None
 
     def begins_after(self, start: Offset) -> bool:
         """Return whether a generation begins after `start`: for a new query, or one that gives up its log."""
         is_own = start.journal == self._owned.journal.id and start.generation == self._owned.claim
-        return not start.plan or (self._gives_up and not is_own)
+        return not start.plan or start == self._given_up or (self._gives_up and not is_own)
 
     def next_offset(self, start: Offset, partitions: int) -> Offset:
         """Return the offset of a new epoch after `start`; a generation begins with it if one does after that."""
@@ -64,6 +66,8 @@ class Continuity:
 
         If a generation begins with `end`, it begins now. Raises DataLossError, or gives up the log and returns False.
         """
+        if end.begins and start.journal != self._owned.journal.id == end.journal:
+            self._given_up = start  # whoever announced `end` was told so: nothing is given up once more
         if not self.knows(start) or self.begins_after(end):
             return False
         begins = self.begins_after(start)
