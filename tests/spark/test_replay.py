@@ -58,6 +58,18 @@ def test_a_union_of_the_stream_with_itself_has_every_row_exactly_twice(rig: Rig)
 
 
 @pytest.mark.long
+def test_a_stream_joined_with_itself_under_other_names_has_one_reader(rig: Rig) -> None:
+    """As the pages say. Where a side keeps any column's name, Spark makes two streams, and so two readers."""
+    sent = rig.send(60, groups=20)
+    source, seen = rig.source(), Counter[str]()
+    other = source.select(col("messageId").alias("id"), col("body").alias("text"))
+    joined = source.join(other, col("messageId") == col("id"))
+    with rig.to_function(joined, lambda frame, batch_id: seen.update(row.id for row in frame.collect())) as query:
+        rig.drain(query)
+    assert seen == dict.fromkeys(sent, 1)
+
+
+@pytest.mark.long
 def test_a_speculative_copy_of_a_slow_task_doubles_nothing(rig: Rig, tmp_path: Path) -> None:
     """Two attempts read one partition at once: the first that seals is served by both.
 
