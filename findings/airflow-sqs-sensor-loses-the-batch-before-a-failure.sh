@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # apache-airflow-providers-amazon 9.39.0, SqsSensor, with apache-airflow-core 3.3.2 and task-sdk 1.3.2; boto3 1.44.8
-# Bet: what a poke has received is handed on, or comes again in the task's next try, with num_batches=2 as well. "If deletion
-#   of messages fails, an AirflowException is thrown."
+# Bet: what a poke has received is handed on, or comes again in the task's next try, with num_batches=2 as well. A
+#   delete that fails raises, as the documentation has it.
 # Behaviour: each batch is deleted as soon as it is received, and all are handed on at the end of the poke. When a later call
 #   fails, the poke raises, and what it has deleted is gone: it is in no XCom and no queue. A refused delete throws nothing,
 #   for the answer has a list `Successful`, be it empty; these messages are handed on, and come again. (That last part is

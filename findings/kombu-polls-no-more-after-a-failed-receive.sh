@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # celery 5.7.0 with kombu 5.7.0 (SQS transport), compared with 5.6.2 of both
 # Bet: a receive that SQS answers with 503, or with RequestThrottled, costs a worker of celery one poll: it polls again, as
-#   it does after an empty answer. "This prevents hanging the Celery worker", says the line that handles 503.
+#   it does after an empty answer. Its source has a case for 503, so that no worker hangs.
 # Behaviour: kombu makes an empty list of a 5xx and of a broken connection, and 5.7 then asks that list for its
 #   "Messages" by a method that a list has not. A throttled call raises, in both versions. Nobody catches either, and no
 #   poll follows. By chance the worker ends ("Unrecoverable error"), or it lives on and never polls again ("Error in timer").
