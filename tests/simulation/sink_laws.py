@@ -344,10 +344,6 @@ class SinkLaws:
             attempt.overtook[key] = overtaken
         elif is_new:
             attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
-        elif key not in book.messages:
-            # Its answer says that it is equal to a message of an earlier batch, which stands before all of these.
-            for others in attempt.overtook.values():
-                others.discard(key)
         unrecorded = [
             each for each in earlier if attempt.digests.get(each) not in book.recorded and each not in book.kept
         ]

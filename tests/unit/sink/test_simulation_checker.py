@@ -39,9 +39,9 @@ class Story:
         self.laws.stepped()
         self.hub.step()
 
-    def attempt(self, *rows: SinkRow, partition: int = 0, batch: int = 7) -> SinkAttempt:
+    def attempt(self, *rows: SinkRow, partition: int = 0) -> SinkAttempt:
         draft = Draft(self.world.sink_options, by_column=True, run="000000000000r", began_ms=0)
-        attempt = SinkAttempt(draft, draft, Place(partition, "q1", batch), rows, version=0)
+        attempt = SinkAttempt(draft, draft, Place(partition, "q1", 7), rows, version=0)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
         self.laws.dealt([attempt])
@@ -368,20 +368,6 @@ def test_who_fails_for_disorder_has_recorded_it(recorded_by: str, is_broken: boo
     ends = fail(DisorderError("rows are out of order"))
     violations = story.play(attempt, *before, look, send(A1), *after, be_shaken, ends)
     assert len([law for law in violations if "has not recorded that it is out of order" in law]) == is_broken
-
-
-@pytest.mark.parametrize("is_equal", [True, False])
-def test_nothing_overtakes_a_row_that_is_equal_to_a_message_of_an_earlier_batch(is_equal: bool) -> None:
-    """Also if another attempt, which comes after SQS has forgotten that one, makes a message of it."""
-    story = Story(has_journal=False, order="batch")
-    older, first, second = story.attempt(A1, batch=6), story.attempt(A1, A2), story.attempt(A1, A2)
-    if is_equal:
-        story.play(older, send(A1))
-    story.play(first, send_failing_first(A1, A2), send(A1))
-    story.hub.advance(330)
-    story.play(second, send(A1))
-    told = [law for law in story.play(first, end(2, equal=is_equal)) if "have overtaken others" in law]
-    assert len(told) == (not is_equal)
 
 
 @pytest.mark.parametrize("then", ["is sent", "is given up"])
