@@ -327,7 +327,7 @@ class SinkLaws:
         self._audit_end(attempt, "a call leaves it")
         attempt.calls_began_at[self._hub.current_name] = self._hub.now()
 
-    def _accepted(self, entry: Entry, is_new: bool) -> None:
+    def _accepted(self, entry: Entry, number: int, is_new: bool) -> None:
         self._now += 1
         attempt = self._current()
         assert attempt is not None
@@ -344,6 +344,7 @@ class SinkLaws:
             attempt.overtook[key] = overtaken
         elif is_new:
             attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
+        attempt.numbers[key] = number
         unrecorded = [
             each for each in earlier if attempt.digests.get(each) not in book.recorded and each not in book.kept
         ]
@@ -747,8 +748,16 @@ class SinkLaws:
 
     @staticmethod
     def _overtook(attempt: SinkAttempt, book: _Book) -> list[Key]:
-        """Return what has overtaken another message, rather than a row that is equal to an older one."""
-        return [key for key, overtaken in attempt.overtook.items() if not overtaken.isdisjoint(book.messages)]
+        """Return what has overtaken another message, rather than a row that is equal to an older one.
+
+        Another batch may have that one, and other attempts may make a new one of the row when SQS has forgotten it.
+        """
+        numbers = attempt.numbers
+        return [
+            key
+            for key, overtaken in attempt.overtook.items()
+            if any(numbers.get(each, math.inf) > numbers[key] for each in overtaken.intersection(book.messages))
+        ]
 
     def _audit_disorder(self, attempt: SinkAttempt, book: _Book) -> None:
         """Disorder of which an attempt was told for certain is recorded when it is over, or was tried to be.

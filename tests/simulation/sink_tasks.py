@@ -129,6 +129,8 @@ class SinkAttempt:
         """Rows before a row, of its group, in a call."""
         self.overtook: dict[Key, set[Key]] = {}
         """Rows that the queue has added in calls of its own before earlier ones of theirs, and those."""
+        self.numbers: dict[Key, int] = {}
+        """The sequence number of the message that the queue last took a row for, in a call of its own."""
         self.unanswered: dict[str, bool] = {}
         """True for a thread whose call has no answer yet and has two rows of a group."""
         self.is_shaken = False

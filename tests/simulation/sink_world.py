@@ -92,8 +92,8 @@ class SinkWorld(World):
         """Find and reach SQS, which may take its time."""
         self.on_bytes: Callable[[Sequence[Entry]], None] = lambda entries: None
         """Told when a call leaves its process."""
-        self.on_accepted: Callable[[Entry, bool], None] = lambda entry, is_new: None
-        """Told of each entry that the queue takes, and whether it is a message that it did not have."""
+        self.on_accepted: Callable[[Entry, int, bool], None] = lambda entry, number, is_new: None
+        """Told of each entry that the queue takes, of its message's sequence number, and whether that is a new one."""
         self.on_answer: Callable[[Sequence[Entry], Mapping[str, Any]], None] = lambda entries, answer: None
         """Told of each answer that the caller gets."""
         self.on_refusal: Callable[[str], None] = lambda code: None
@@ -127,7 +127,7 @@ class SinkWorld(World):
         for each in successful:
             is_new = each["MessageId"] not in self._message_ids
             self._message_ids.add(each["MessageId"])
-            self.on_accepted(entries[each["Id"]], is_new)
+            self.on_accepted(entries[each["Id"]], int(each["SequenceNumber"]), is_new)
         if failed and self.throttles_entries():
             failed = [{**each, "Code": "RequestThrottled"} for each in failed]
         for entry in poisonous:

@@ -39,9 +39,9 @@ class Story:
         self.laws.stepped()
         self.hub.step()
 
-    def attempt(self, *rows: SinkRow, partition: int = 0) -> SinkAttempt:
+    def attempt(self, *rows: SinkRow, partition: int = 0, batch: int = 7) -> SinkAttempt:
         draft = Draft(self.world.sink_options, by_column=True, run="000000000000r", began_ms=0)
-        attempt = SinkAttempt(draft, draft, Place(partition, "q1", 7), rows, version=0)
+        attempt = SinkAttempt(draft, draft, Place(partition, "q1", batch), rows, version=0)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
         self.laws.dealt([attempt])
@@ -312,6 +312,28 @@ def test_a_copy_stands_right_behind_its_original(is_between: bool) -> None:
     rows = [("a", "a2")]
     broken = f"once: ('a', 'a1') is doubled, and {rows} stand between the two, {rows} of them recorded"
     assert told == ([broken] if is_between else [])
+
+
+@pytest.mark.parametrize(
+    ("is_sent_by_another_batch", "is_broken"), [("before it", False), ("behind it", True), ("never", True)]
+)
+def test_a_row_has_overtaken_only_what_stands_behind_it(is_sent_by_another_batch: str, is_broken: bool) -> None:
+    """An equal row of another batch may stand before it, and another attempt makes a message of its own later."""
+    story = Story(has_journal=False, order="batch")
+    before, attempt, after = story.attempt(A1, batch=6), story.attempt(A1, A2), story.attempt(A1, A2)
+
+    def let_send(other: SinkAttempt) -> Step:
+        def step(story: Story, attempt: SinkAttempt) -> None:
+            sending = story.hub.spawn(other.process, lambda: story.take(other, send(A1)))
+            story.hub.wait_until(lambda: sending.is_done)
+
+        return step
+
+    earlier = [let_send(before)] if is_sent_by_another_batch == "before it" else []
+    meanwhile = [let_send(before)] if is_sent_by_another_batch == "behind it" else []
+    steps = *earlier, send_failing_first(A1, A2), *meanwhile, send(A1), sleep(330), let_send(after), end(2)
+    told = [law for law in story.play(attempt, *steps) if "have overtaken others" in law]
+    assert len(told) == is_broken
 
 
 @pytest.mark.parametrize("is_in_its_call", [True, False])
