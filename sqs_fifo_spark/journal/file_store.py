@@ -200,7 +200,7 @@ class FileStore:
 
     def _sync(self, folder: Path) -> None:
         """Make the names in `folder` durable. Raises _DoubtfulError once that has failed, in whichever process."""
-        mark = (folder if folder == self._root or self._root in folder.parents else self._root) / _DOUBTFUL
+        mark = _mark_of(folder, self._root)
         failed = errno.EIO
         if not mark.exists():
             try:
@@ -266,6 +266,12 @@ class FileStore:
 
 class _DoubtfulError(OSError):
     """Names in a folder may not be durable. Another try would prove nothing."""
+
+
+@functools.lru_cache(maxsize=_MOST_DURABLE)
+def _mark_of(folder: Path, root: Path) -> Path:
+    """Return the path of the mark for names in `folder`, in it or, if it is outside of the journal, in the root."""
+    return (folder if folder == root or root in folder.parents else root) / _DOUBTFUL
 
 
 def _may_pass(error: BaseException) -> bool:

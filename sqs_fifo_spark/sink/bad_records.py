@@ -14,7 +14,6 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -57,12 +56,12 @@ class BadRecords:
             middle = (there + free) // 2
             there, free = (middle, free) if _copy(message, middle) in self._copies else (there, middle)
         self._copies.add(_copy(message, free))
-        return row if free == row.copy else replace(row, copy=free)
+        return row if free == row.copy else row._replace(copy=free)
 
     def refused_rows(self, rows: Sequence[OutgoingRow]) -> list[OutgoingRow]:
         """Return those of the rows that are refused: by themselves, with their group, or by an earlier attempt."""
         found = [(row, row.refusal or self._because_of_group(row) or self._as_before(row)) for row in rows]
-        return [replace(row, refusal=reason) for row, reason in found if reason]
+        return [row._replace(refusal=reason) for row, reason in found if reason]
 
     def _because_of_group(self, row: OutgoingRow) -> str:
         with self._lock:

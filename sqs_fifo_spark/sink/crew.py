@@ -18,7 +18,8 @@ GRACE_S = 1.0
 class Crew:
     """Threads that do the same work again and again, beside the thread that owns them.
 
-    `changed` guards all that they share: the fields below, and those of the work. No call is made while it is held.
+    `changed` guards all that they share: the fields below, and those of the work. No call is made while it is held. Who
+    holds it and changes something calls `wake`: so a thread sleeps until what it waits for is there.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -32,6 +33,7 @@ class Crew:
         self._clock = clock
         self._is_over = False  # once the owner stops: it may wait for its next rows long after a failure
         self._ended = 0
+        self._awaited: list[Callable[[], bool]] = []  # the conditions for which threads wait
         # These two are the owner's.
         self._threads: list[threading.Thread] = []
         self._is_abandoned = False
@@ -80,11 +82,11 @@ class Crew:
         while not condition():
             limit, now = self.deadlines.limit(), self._clock.monotonic()
             if now < limit:
-                self._clock.wait_on(self.changed, limit - now)
+                self._wait_for(condition, limit - now)
                 continue
             until = now + GRACE_S
             while (is_late := self.deadlines.limit() <= limit) and now < until and not condition():
-                self._clock.wait_on(self.changed, until - now)
+                self._wait_for(condition, until - now)
                 now = self._clock.monotonic()
             if is_late and not condition():
                 return False
@@ -115,18 +117,39 @@ class Crew:
     def begin(self, pending: RowsUnderWay) -> RowsUnderWay:
         """Have the owner wait no longer than this may take, and return it."""
         with self.changed:
+            if pending.limit < self.deadlines.limit():
+                self.changed.notify_all()
             self.deadlines.add(pending)
-            self.changed.notify_all()
         return pending
 
     def end(self, pending: RowsUnderWay) -> None:
         with self.changed:
             self.deadlines.discard(pending)
+            self.wake()
 
     def pause_until_over(self, seconds: float) -> bool:
         """Pause, and return whether the owner has stopped the work."""
         until = self._clock.monotonic() + seconds
         with self.changed:
             while not self._is_over and (left_s := until - self._clock.monotonic()) > 0:
-                self._clock.wait_on(self.changed, left_s)
+                self._wait_for(lambda: self._is_over, left_s)
             return self._is_over
+
+    # In any of them, while it holds `changed`
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Return when `condition` holds, or `stopped` is set."""
+        while not condition() and not self.stopped.is_set():
+            self._wait_for(condition)
+
+    def wake(self) -> None:
+        """Wake the threads that wait, if one of them waits for something that holds now."""
+        if any(condition() for condition in self._awaited):
+            self.changed.notify_all()
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        self._awaited.append(condition)
+        try:
+            self.changed.wait() if timeout_s is None else self._clock.wait_on(self.changed, timeout_s)
+        finally:
+            self._awaited.remove(condition)

@@ -54,9 +54,9 @@ class Deadlines:
         """Return the monotonic time by which something must be over; infinity if nothing is under way."""
         return min((each.limit for each in self._pending), default=math.inf)
 
-    def is_overdue(self, groups: set[str], by: float) -> bool:
-        """Return whether the record may lack rows of these groups then, and others send them again."""
-        return any(each.limit < by and not groups.isdisjoint(each.unrecorded.values()) for each in self._pending)
+    def is_clear(self, groups: set[str], by: float) -> bool:
+        """Return whether nobody will send rows of these groups again by then: the record has them, or time is left."""
+        return all(each.limit >= by or groups.isdisjoint(each.unrecorded.values()) for each in self._pending)
 
     def held_up(self, now: float) -> SqsFifoError:
         """Return the error of a task in which something is late at `now`, a monotonic time."""

@@ -15,6 +15,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 WIDTH = 24
 """Bytes of a digest."""
 SHARD_WIDTH = 2
@@ -36,16 +39,26 @@ def shard(digest: bytes) -> str:
     return digest[:SHARD_WIDTH].hex()
 
 
-def pieces(digests: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield sorted digests, each once, one behind the other, in pieces of `size` bytes or more that share no shard."""
-    piece = bytearray()
-    for _, of_shard in groupby(digests, shard):
-        if len(piece) >= size:
-            yield bytes(piece)
-            piece.clear()
-        for digest, _ in groupby(of_shard):
-            piece += digest
-    yield bytes(piece)
+def sorted_once(data: bytes) -> bytes:
+    """Return the digests of `data`, which stand one behind the other, sorted and each once."""
+    whole = pa.FixedSizeBinaryArray.from_buffers(pa.binary(WIDTH), len(data) // WIDTH, [None, pa.py_buffer(data)])
+    once = pc.unique(whole)
+    in_order: bytes = once.take(pc.array_sort_indices(once)).buffers()[1].to_pybytes()
+    return in_order
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    """Yield sorted digests in pieces of `size` bytes or more that share no shard; the last one may be shorter."""
+    begin, count, least = 0, len(data) // WIDTH, max(1, -(-size // WIDTH))
+
+    def shard_at(index: int) -> str:
+        return shard(data[index * WIDTH : (index + 1) * WIDTH])
+
+    while begin < count:
+        last = min(begin + least, count) - 1
+        end = bisect_right(range(count), shard_at(last), last, key=shard_at)
+        yield data[begin * WIDTH : end * WIDTH]
+        begin = end
 
 
 def split(data: bytes) -> Iterator[bytes]:
@@ -63,20 +76,22 @@ class Digests:
         self._leaves: dict[str, bytearray] = {}
 
     def __contains__(self, digest: bytes) -> bool:
+        if not self._leaves:
+            return False
         name, length = digest.hex(), _FIRST_NIBBLES
         # Each leaf is looked up once: another thread may split it meanwhile, and then this one is still whole.
         while (leaf := self._leaves.get(name[:length], b"")) is _SPLIT:
             length += 1
-        at = leaf.find(digest)
-        while at > 0 and at % WIDTH:  # the end of one and the beginning of another
-            at = leaf.find(digest, at + 1)
-        return at >= 0
+        return _is_in(leaf, digest)
 
     def add(self, digest: bytes) -> bool:
         """Add it; return False if it was there."""
-        if digest in self:
+        name, length = digest.hex(), _FIRST_NIBBLES
+        while (leaf := self._leaves.get(key := name[:length], b"")) is _SPLIT:
+            length += 1
+        if _is_in(leaf, digest):
             return False
-        self._append(self._key(digest), digest)
+        self._append(key, digest)
         return True
 
     def extend(self, data: bytes) -> None:
@@ -102,13 +117,6 @@ class Digests:
                 self._append(key, data[begin * WIDTH : end * WIDTH])
             begin = end
 
-    def _key(self, digest: bytes) -> str:
-        """Return the name of the leaf that has the digest, if any has it."""
-        name, length = digest.hex(), _FIRST_NIBBLES
-        while self._leaves.get(name[:length]) is _SPLIT:
-            length += 1
-        return name[:length]
-
     def _append(self, key: str, data: bytes) -> None:
         leaf = self._leaves.setdefault(key, bytearray())
         leaf += data
@@ -124,6 +132,13 @@ class Digests:
         for name, alike in groupby(split(data), lambda digest: digest.hex()[: len(key) + 1]):
             self._place(name, alike)
         self._leaves[key] = _SPLIT
+
+
+def _is_in(leaf: bytes | bytearray, digest: bytes) -> bool:
+    at = leaf.find(digest)
+    while at > 0 and at % WIDTH:  # the end of one and the beginning of another
+        at = leaf.find(digest, at + 1)
+    return at >= 0
 
 
 @functools.lru_cache(maxsize=4_096)

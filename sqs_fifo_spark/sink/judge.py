@@ -16,7 +16,7 @@ KEPT_IDS = 10_000
 """Ids of the last messages that are kept (up to twice as many), to see which rows SQS took for equal ones."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Numbers:
     """The sequence numbers that SQS has given for a group's rows, and the overtaking rows that they show."""
 
@@ -57,7 +57,7 @@ class Judge:
         """
         row = each.row.row
         number = math.inf if each.sequence_number is None else each.sequence_number
-        before = max((known for other, known in numbers.of_call.items() if other < row), default=numbers.last)
+        before = max([known for other, known in numbers.of_call.items() if other < row], default=numbers.last)
         # A number below all of earlier calls is an older message's.
         may_overtake = numbers.last < number <= before and each.may_be_older
         found = {other for other, known in numbers.of_call.items() if other > row and known < number < math.inf}

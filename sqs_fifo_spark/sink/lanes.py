@@ -34,7 +34,7 @@ class Stride:
         return cls(rows_in_call, options.max_unrecorded_rows, options.on_disorder == "fail")
 
 
-@dataclass
+@dataclass(slots=True)
 class Lane:
     """A group that has rows here: waiting, under way, or confirmed and not recorded."""
 
@@ -77,7 +77,9 @@ class Lanes:
 
     def add(self, rows: Iterable[OutgoingRow]) -> None:
         for row in rows:
-            lane = self._lanes.setdefault(row.group, Lane())
+            lane = self._lanes.get(row.group)
+            if lane is None:
+                lane = self._lanes[row.group] = Lane()
             lane.waiting.append(row)
             self.rows += 1
             self.bytes += row.held_bytes
@@ -165,16 +167,17 @@ class Lanes:
 
     def _offer(self, lane: Lane) -> None:
         """Let the group's next rows be taken, if they may be sent now; those that are equal to earlier ones never."""
-        if not lane.under_way and not lane.is_ready:
-            # The end of all rows before is known, so a row is not left out for one that is refused.
-            while lane.waiting and self._is_repeated(lane.waiting[0].digest):
-                row = lane.waiting.popleft()
-                self.equal += 1
-                self.rows -= 1
-                self.bytes -= row.held_bytes
         unrecorded = len(lane.unrecorded)
         has_room = unrecorded < self._stride.max_unrecorded and not (lane.has_gap and unrecorded)
-        if lane.waiting and not lane.under_way and has_room and not lane.is_ready:
+        if lane.under_way or lane.is_ready or not has_room:
+            return
+        # The end of all rows before is known, so a row is not left out for one that is refused.
+        while lane.waiting and self._is_repeated(lane.waiting[0].digest):
+            row = lane.waiting.popleft()
+            self.equal += 1
+            self.rows -= 1
+            self.bytes -= row.held_bytes
+        if lane.waiting:
             lane.is_ready = True
             self._ready.append(lane)
 

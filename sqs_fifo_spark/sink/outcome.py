@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError, error_from_aws
 from sqs_fifo_spark.errors import TransientQueueError
@@ -21,8 +21,7 @@ _SHORT, _QUOTED = 3, 16
 """So few characters stand in SQS's words by chance; so many in a row do not, nor does all of a text in between."""
 
 
-@dataclass(frozen=True)
-class ConfirmedRow:
+class ConfirmedRow(NamedTuple):
     """A row that SQS has added, or took for equal to one that it has; then number and id are that one's, if given."""
 
     row: OutgoingRow
@@ -92,7 +91,7 @@ def classify(
 def refusal(row: OutgoingRow, code: str, said: str) -> OutgoingRow:
     """Return the row as one that SQS refuses with this code, and the text it `said`, unless that shows the message."""
     why = f"{code}: {said}" if said and not _is_shown(row, said) else code
-    return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
+    return row._replace(refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
 
 
 def _is_shown(row: OutgoingRow, said: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -45,40 +45,44 @@ class RowForm:
     """True if refused rows are kept elsewhere, rather than fail their task: then each row keeps its columns."""
 
 
-@dataclass(frozen=True)
-class OutgoingRow:
+class OutgoingRow(NamedTuple):
     """One row as it is sent, or as it is refused. `row` is its number in its partition, from 1."""
 
     row: int
     group: str
-    entry: Mapping[str, Any] = field(repr=False)
+    entry: Mapping[str, Any]
     """The entry of `SendMessageBatch`, all but its `Id`."""
     size: int
     """Bytes of body and attributes, as SQS counts them."""
     digest: bytes
     """Sets this message apart from others, as SQS's deduplication does: by its group and id, or body."""
-    columns: Sequence[Any] = field(default=(), repr=False)
+    held_bytes: int = 0
+    """Bytes of memory that it takes, at most, with a group of its own."""
+    columns: Sequence[Any] = ()
     """The values of COLUMNS, if refused rows are kept; a body is text where it can be."""
     refusal: str = ""
     """Reason for which it cannot be sent, if so; only its group is set besides then, if it has one, "" if not."""
     copy: int = 1
     """Its number among the rows of its task that are the same message, if refused rows are kept."""
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory that it takes, at most, with a group of its own."""
-        attributes = self.entry.get("MessageAttributes", {})
-        texts = [self.entry.get("MessageBody", ""), *attributes]
-        texts += [each for value in attributes.values() for each in value.values()]
-        texts += [value["StringValue"] for value in self.entry.get("MessageSystemAttributes", {}).values()]
+    def __repr__(self) -> str:
+        return f"<OutgoingRow {self.row} group={self.group!r} size={self.size} refusal={self.refusal!r}>"
+
+
+def _held_bytes(entry: Mapping[str, Any], columns: Sequence[Any]) -> int:
+    texts, count = [entry.get("MessageBody", "")], 0
+    if attributes := entry.get("MessageAttributes"):
+        texts += [*attributes, *(each for value in attributes.values() for each in value.values())]
         count = len(attributes)
-        if self.columns:
-            *others, kept, header = self.columns
-            texts += [*others, header]
-            for name, value in kept or ():
-                texts += [name, *(value.values() if isinstance(value, Mapping) else (value,))]
-                count += 1
-        return ROW_BYTES + ATTRIBUTE_BYTES * count + sum(map(sys.getsizeof, texts))
+    if header := entry.get("MessageSystemAttributes"):
+        texts += [value["StringValue"] for value in header.values()]
+    if columns:
+        *others, kept, trace_header = columns
+        texts += [*others, trace_header]
+        for name, value in kept or ():
+            texts += [name, *(value.values() if isinstance(value, Mapping) else (value,))]
+            count += 1
+    return ROW_BYTES + ATTRIBUTE_BYTES * count + sum(map(sys.getsizeof, texts))
 
 
 class RefusedRowError(Exception):
@@ -99,7 +103,7 @@ def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int)
     the first one.
     """
     return [
-        _row_or_refusal(row, form, values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)
+        _row_or_refusal(row, form, *values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)
     ]
 
 
@@ -132,8 +136,9 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_buffer().to_pybytes()
 
 
-def _row_or_refusal(row: int, form: RowForm, values: Sequence[Any]) -> OutgoingRow:
-    body, group, deduplication_id, attributes, trace_header = values
+def _row_or_refusal(
+    row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any, trace_header: Any
+) -> OutgoingRow:
     group = form.message_group_id or group
     try:
         return _row(row, form, body, group, deduplication_id, attributes, trace_header)
@@ -142,7 +147,8 @@ def _row_or_refusal(row: int, form: RowForm, values: Sequence[Any]) -> OutgoingR
             raise
         is_group = isinstance(group, str) and FIFO_ID.fullmatch(group) is not None
         kept = (_text_of(body), group, deduplication_id, attributes, trace_header)
-        return OutgoingRow(row, group if is_group else "", {}, 0, refused.digest, kept, refused.reason)
+        held = _held_bytes({}, kept)
+        return OutgoingRow(row, group if is_group else "", {}, 0, refused.digest, held, kept, refused.reason)
 
 
 def _text_of(body: Any) -> Any:
@@ -166,7 +172,7 @@ def _row(
         key = text
     size = len(text.encode())
     wire = {}
-    for name, value in _attributes(row, attributes):
+    for name, value in _attributes(row, attributes) if attributes else ():
         if name in wire:
             raise RefusedRowError(row, f"its attribute {name!r} is there twice")
         wire[name] = value
@@ -184,7 +190,7 @@ def _row(
     if size > form.max_message_bytes:
         raise RefusedRowError(row, too_large(size, form.max_message_bytes), digest)
     kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
-    return OutgoingRow(row, group, entry, size, digest, kept)
+    return OutgoingRow(row, group, entry, size, digest, _held_bytes(entry, kept), kept)
 
 
 def too_large(size: int, most: int) -> str:
@@ -242,7 +248,7 @@ def _id(row: int, column: str, value: Any) -> str:
 
 def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield names and values as SQS takes them. A value is a string, or a struct as the source has it."""
-    for name, value in attributes or ():
+    for name, value in attributes:
         texts = (value.get("dataType"), value.get("stringValue")) if isinstance(value, Mapping) else (value,)
         _require_utf8(row, "messageAttributes", name, *texts)
         if not _ATTRIBUTE_NAME.fullmatch(name):

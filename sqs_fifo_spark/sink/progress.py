@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.sink.judge import Judge
@@ -39,19 +39,14 @@ class Progress:
         self,
         stride: Stride,
         record: Record,
-        on_group: Callable[[str], None],
-        on_message: Callable[[str], None],
+        on_messages: Callable[[Iterable[str]], None],
     ) -> None:
-        """`on_group` gets the group of each row that is sent, was sent before, or is refused.
-
-        `on_message` gets the message id of each sent row that does not count as equal: each in one thread at a time.
-        """
+        """`on_messages` gets the message ids of sent rows that do not count as equal, in one thread at a time."""
         self.lanes = Lanes(stride, record.is_repeated)
         self._counts = RowCounts()
         self._judge = Judge()
         self._record = record
-        self._on_group = on_group
-        self._on_message = on_message
+        self._on_messages = on_messages
 
     @property
     def counts(self) -> RowCounts:
@@ -78,12 +73,14 @@ class Progress:
     def judge(self, confirmed: list[ConfirmedRow]) -> set[int]:
         """Count them, and those equal to others; return the rows that show now as overtaking."""
         overtaking: set[int] = set()
+        message_ids = []
         for each in confirmed:
             is_equal, found = self._judge.is_equal(each, self.lanes[each.row.group].numbers)
             self._counts.equal += is_equal
             if each.message_id is not None and not is_equal:
-                self._on_message(each.message_id)
+                message_ids.append(each.message_id)
             overtaking |= found
+        self._on_messages(message_ids)
         self._counts.sent += len(confirmed)
         self._counts.overtaking += len(overtaking)
         return overtaking
@@ -96,14 +93,9 @@ class Progress:
     def refuse(self, rows: list[OutgoingRow]) -> None:
         """Note that these rows are kept elsewhere."""
         self._counts.refused += len(rows)
-        for row in rows:
-            if row.group:
-                self._on_group(row.group)
         self.lanes.let_follow(rows)
         self.lanes.release(rows)
 
     def _note(self, rows: list[OutgoingRow]) -> None:
         """Have later rows that are equal left out: SQS has these."""
-        for row in rows:
-            self._record.note(row.digest)
-            self._on_group(row.group)
+        self._record.note([row.digest for row in rows])

@@ -23,18 +23,17 @@ dropped only after two higher ones are there, so a list made meanwhile shows one
 from __future__ import annotations
 
 import hashlib
-import heapq
 import logging
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.sink.digests import WIDTH, Digests, pieces, shard, split
+from sqs_fifo_spark.sink.digests import WIDTH, Digests, pieces, shard, sorted_once
 from sqs_fifo_spark.sink.marks import BATCH_WRITES, SentName, damaged, objects, parse_name, require_remembered
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 
@@ -54,13 +53,13 @@ _MOST_LISTS = 10
 class Record(Protocol):
     """A task's knowledge of sent rows of its micro-batch. All methods may be called by several threads."""
 
-    def note(self, digest: bytes) -> None:
-        """Note that the attempt has come to this row, and that it is sent. One thread at a time does so."""
+    def note(self, digests: Iterable[bytes]) -> None:
+        """Note that the attempt has come to these rows, and that they are sent. One thread at a time does so."""
 
     def is_repeated(self, digest: bytes) -> bool:
         """Return whether the attempt has noted an equal row; then this one is not sent, however long ago that was."""
 
-    def refresh(self, digests: Iterable[bytes]) -> float:
+    def refresh(self, digests: Collection[bytes]) -> float:
         """Look: read the digests that others have recorded, of these rows' shards at least.
 
         Return the monotonic time of that look, at most OLDEST_REFRESH_S ago. Raises BatchForgottenError for a forgotten
@@ -90,13 +89,13 @@ class NoRecord:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def note(self, digest: bytes) -> None:
+    def note(self, digests: Iterable[bytes]) -> None:
         return
 
     def is_repeated(self, digest: bytes) -> bool:
         return False
 
-    def refresh(self, digests: Iterable[bytes]) -> float:
+    def refresh(self, digests: Collection[bytes]) -> float:
         return self._clock.monotonic()
 
     def is_sent(self, digest: bytes) -> bool:
@@ -163,24 +162,25 @@ class SentRecord:
         self._parts: list[tuple[str, bytes]] = []
         self._wholes: list[tuple[str, bytes]] = []
 
-    def note(self, digest: bytes) -> None:
-        self._own.add(digest)
+    def note(self, digests: Iterable[bytes]) -> None:
+        for digest in digests:
+            self._own.add(digest)
 
     def is_repeated(self, digest: bytes) -> bool:
         return bool(digest) and digest in self._own
 
-    def refresh(self, digests: Iterable[bytes]) -> float:
-        before, shards = self._looked_at, sorted(set(map(shard, digests)))
+    def refresh(self, digests: Collection[bytes]) -> float:
+        before = self._looked_at
         with self._refreshing:
             # A look that ended while this thread waited will do though it took long: another one would take as long.
             oldest_s = REFRESH_AFTER_S if self._looked_at == before else OLDEST_REFRESH_S
             is_second = False
             for _ in range(_MOST_LISTS):
-                if self._is_younger(oldest_s) and self._read_shards(shards) and self._is_younger(oldest_s):
+                if self._is_younger(oldest_s) and self._read_shards_of(digests) and self._is_younger(oldest_s):
                     assert self._looked_at is not None
                     return self._looked_at
                 began_at = self._clock.monotonic()
-                if not self._read_all(shards):
+                if not self._read_all(digests):
                     # An object that is listed and then gone has been merged by its writer into one that a new list
                     # shows.
                     self._clock.sleep(_PAUSE_S)
@@ -196,8 +196,8 @@ class SentRecord:
                 f"'{self._store.location}', so it is too old to tell which rows may be sent."
             )
 
-    def _read_all(self, shards: list[str]) -> bool:
-        """List anew, and read new objects of these shards; return False if something was gone in between."""
+    def _read_all(self, digests: Collection[bytes]) -> bool:
+        """List anew, and read new objects of these rows' shards; return False if something was gone in between."""
         self._looked_at = None  # until the next one is over, nobody takes the rest of the last look for one
         self._unread.clear()
         # A list is not of one moment, so it may miss an object, and the one that it went into meanwhile. A digest moves
@@ -207,7 +207,7 @@ class SentRecord:
             for name in objects(self._store, self._folder):
                 if name not in self._seen and not self._is_of_others(parts := parse_name(name)):
                     self._unread[name] = parts
-            if not self._read_shards(shards):
+            if not self._read_shards_of(digests):
                 return False
         # Last: the mark is put before objects are dropped, so if the lists missed any, their mark is seen here.
         self._require_remembered()
@@ -217,15 +217,14 @@ class SentRecord:
         # In one run no two partitions hold the same row, so a task that follows others needs nothing of theirs.
         return parts.run == self._run and parts.place != self._place
 
-    def _read_shards(self, shards: list[str]) -> bool:
-        """Read the unread objects of these shards, which are sorted; return False if something is gone."""
-        wanted = [each for each in shards if each not in self._ready]
-        if wanted:
-            for name, parts in list(self._unread.items()):
-                at = bisect_left(wanted, parts.first)
-                if at < len(wanted) and wanted[at] <= parts.last and not self._read(name):
-                    return False
-            self._ready.update(wanted)
+    def _read_shards_of(self, digests: Collection[bytes]) -> bool:
+        """Read the unread objects of these rows' shards; return False if something is gone."""
+        wanted = sorted(set(map(shard, digests)) - self._ready) if self._unread else []
+        for name, parts in list(self._unread.items()) if wanted else ():
+            at = bisect_left(wanted, parts.first)
+            if at < len(wanted) and wanted[at] <= parts.last and not self._read(name):
+                return False
+        self._ready.update(wanted)
         return True
 
     def _is_younger(self, oldest_s: float) -> bool:
@@ -283,7 +282,7 @@ class SentRecord:
                 return
             self._parts, self._wholes = [], [] if is_last else wholes
         try:
-            digests = heapq.merge(*(split(data) for _, data in sources))  # one by one: they may be many
+            digests = sorted_once(b"".join(data for _, data in sources))
             made = [(self._put(data), b"" if is_last else data) for data in pieces(digests, PIECE_BYTES)]
             merged = {name for name, _ in sources} - {name for name, _ in made}
             self._store.delete(sorted(merged))

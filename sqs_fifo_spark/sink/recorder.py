@@ -60,8 +60,7 @@ class Recorder:
             if overtaking and self._fails_on_disorder:
                 self._crew.stopped.set()
             digests = self._progress.confirm(rows, unconfirmed)
-            if self._progress.lanes.has_ready:
-                self._crew.changed.notify_all()
+            self._crew.wake()
         sending.puts = RECORDS
         failure = self._disorder(overtaking) if overtaking else None
         is_disorder = bool(overtaking or exposed)
@@ -75,7 +74,7 @@ class Recorder:
         with self._crew.changed:
             sending.note_recorded(rows)
             self._progress.lanes.release(rows)
-            self._crew.changed.notify_all()
+            self._crew.wake()
         if failure is not None:
             raise failure
 

@@ -52,19 +52,18 @@ class Sender:
         *,
         may_be_older: bool = False,
         bad_records: BadRecords | None = None,
-        on_group: Callable[[str], None] = lambda group: None,
-        on_message: Callable[[str], None] = lambda message_id: None,
+        on_messages: Callable[[Iterable[str]], None] = lambda message_ids: None,
     ) -> None:
         """`may_be_older` says that an earlier attempt of the task may have sent rows.
 
-        `bad_records` keeps refused rows; without it, the first one fails the task. See `Progress` for the others.
+        `bad_records` keeps refused rows; without it, the first one fails the task. See `Progress` for `on_messages`.
         """
         self._queue = queue
         self._record = record
         self._clock = clock
         self._may_be_older = may_be_older
         self._bad_records = bad_records
-        self.progress = Progress(stride, record, on_group, on_message)
+        self.progress = Progress(stride, record, on_messages)
         """Guarded by the crew's lock while that works."""
         self._crew = Crew(clock)
         self._recorder = Recorder(record, self.progress, self._crew, fails_on_disorder=stride.fails_on_disorder)
@@ -94,7 +93,7 @@ class Sender:
             rows = list(map(self._bad_records.with_copy, rows))
         with self._crew.changed:
             self.progress.lanes.add(rows)
-            self._crew.changed.notify_all()
+            self._crew.wake()
         self._crew.start(self._work)
         self._wait_until(self._may_go_on_locked)
 
@@ -133,13 +132,12 @@ class Sender:
 
     def _take(self) -> list[OutgoingRow]:
         """Return the next rows of up to ten groups, as many as one call holds, or none if others have taken them."""
-        changed, stopped, lanes = self._crew.changed, self._crew.stopped, self.progress.lanes
-        with changed:
-            while not lanes.has_ready and not stopped.is_set():
-                changed.wait()
-        self._queue.pace.wait(stopped=stopped)  # before rows are chosen: those that come meanwhile go with them
-        with changed:
-            return [] if stopped.is_set() else lanes.take()
+        crew, lanes = self._crew, self.progress.lanes
+        with crew.changed:
+            crew.wait_for(lambda: lanes.has_ready)
+        self._queue.pace.wait(stopped=crew.stopped)  # before rows are chosen: those that come meanwhile go with them
+        with crew.changed:
+            return [] if crew.stopped.is_set() else lanes.take()
 
     def _without_refused(self, rows: list[OutgoingRow]) -> list[OutgoingRow]:
         """Keep those elsewhere that are refused and not known; return the others."""
@@ -158,7 +156,7 @@ class Sender:
             self._keep_one(row)
         with self._crew.changed:
             self.progress.refuse(refused)
-            self._crew.changed.notify_all()
+            self._crew.wake()
 
     def _keep_one(self, row: OutgoingRow) -> None:
         """Keep it elsewhere, each step in time, or as long as the queue there throttles it."""
@@ -182,7 +180,7 @@ class Sender:
         is_known = [self._record.is_sent(row.digest) for row in rows]
         with self._crew.changed:
             missing = self.progress.begin(rows, is_known, is_turn=is_turn)
-            self._crew.changed.notify_all()
+            self._crew.wake()
         unsent = self._send(missing, window) if missing else []
         if missing and not self._crew.stopped.is_set():
             self._record.tidy()
@@ -194,15 +192,15 @@ class Sender:
         Rows of their groups that the record lacks may be sent again then, and would stand behind these.
         """
         groups, digests = {row.group for row in rows}, [DISORDER, *(row.digest for row in rows)]
-        deadlines = self._crew.deadlines
+        crew = self._crew
         while True:
             window = Window(self._record.refresh(digests))
-            with self._crew.changed:
-                if not deadlines.is_overdue(groups, window.last_try):
+            is_clear = functools.partial(crew.deadlines.is_clear, groups, window.last_try)
+            with crew.changed:
+                if is_clear():
                     return window
-                while deadlines.is_overdue(groups, window.last_try) and not self._crew.stopped.is_set():
-                    self._crew.changed.wait()
-                if self._crew.stopped.is_set():
+                crew.wait_for(is_clear)
+                if crew.stopped.is_set():
                     raise StoppedError
 
     def _send(self, rows: list[OutgoingRow], window: Window) -> list[OutgoingRow]:

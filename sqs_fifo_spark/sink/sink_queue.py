@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
@@ -172,7 +171,7 @@ class SinkQueue(QueueCalls):
                 "switched off during the write, so SQS refuses each row. Turn it on again."
             )
         most = facts.max_message_bytes
-        return [replace(row, refusal=too_large(row.size, most)) if row.size > most else row for row in rows]
+        return [row._replace(refusal=too_large(row.size, most)) if row.size > most else row for row in rows]
 
     def _call_once(
         self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event

@@ -17,7 +17,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -34,6 +34,8 @@ BUDGET = 1 << 21
 NAMES = 32
 """Groups whose names a task gives, too: those of the smallest hashes, of which examples are made."""
 NAMES_BUDGET = 1 << 13
+_LATELY = 1 << 14
+"""Groups that a task has just noted, of which it need not ask whether it has noted them before."""
 _SHOWN = 4
 """Partitions that an example names."""
 _EVERY_HASH = 1 << 64
@@ -60,7 +62,7 @@ class Summary:
 class Tally:
     """Gathers the summary of one task, in at most 16 bytes of memory a hash, or about 100 while it sorts them.
 
-    `add_group` and `add_message_id` may each be called by one thread at a time.
+    `add_groups` and `add_message_ids` may each be called by one thread at a time.
     """
 
     def __init__(self, partition: int, run: str) -> None:
@@ -71,30 +73,32 @@ class Tally:
         self._names: dict[int, str] = {}
         self._most_names = share(NAMES_BUDGET, NAMES, partition)
         self._named_below = _EVERY_HASH
-        self._last_group = ""
+        self._lately: set[str] = set()
 
-    def add_group(self, group: str) -> None:
-        """Note a row's group, whether the row is sent or was sent before."""
-        if group == self._last_group:
-            return
-        self._last_group = group
-        key = self._hash(group)
-        self._groups.add(key)
-        if key < self._named_below:
-            self._names[key] = group
-            if len(self._names) > self._most_names:
-                del self._names[max(self._names)]
-                self._named_below = max(self._names)
+    def add_groups(self, groups: set[str]) -> None:
+        """Note groups that rows have, whether those are sent, were sent before, or are refused."""
+        news = groups - self._lately
+        keys = self._hashes(news)
+        self._groups.add(keys)
+        for group, key in zip(news, keys, strict=True):
+            if key < self._named_below:
+                self._names[key] = group
+                if len(self._names) > self._most_names:
+                    del self._names[max(self._names)]
+                    self._named_below = max(self._names)
+        self._lately = self._lately | groups if len(self._lately) < _LATELY else groups
 
-    def add_message_id(self, message_id: str) -> None:
-        """Note the message of a row that this task does not count as equal."""
-        self._message_ids.add(self._hash(message_id))
+    def add_message_ids(self, message_ids: Iterable[str]) -> None:
+        """Note the messages of rows that this task does not count as equal."""
+        self._message_ids.add(self._hashes(message_ids))
 
     def summary(self) -> Summary:
         return Summary(self._groups.hashes(), self._message_ids.hashes(), self._names)
 
-    def _hash(self, text: str) -> int:
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=HASH_BYTES, salt=self._salt).digest(), "big")
+    def _hashes(self, texts: Iterable[str]) -> array[int]:
+        salt = self._salt
+        hashes = (hashlib.blake2b(text.encode(), digest_size=HASH_BYTES, salt=salt).digest() for text in texts)
+        return array("Q", b"".join(hashes))
 
 
 class _Smallest:
@@ -102,25 +106,24 @@ class _Smallest:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept = array("Q")  # some perhaps several times, until they are sorted
-        self._below = _EVERY_HASH
-        """From here on some are left out."""
+        self._kept = array("Q")  # some perhaps several times, or too many, until they are sorted
+        self._is_complete = True
 
-    def add(self, key: int) -> None:
-        if key < self._below:
-            self._kept.append(key)
-            if len(self._kept) >= 2 * self._most:
-                self._sort()
+    def add(self, hashes: array[int]) -> None:
+        self._kept.extend(hashes)
+        if len(self._kept) >= 2 * self._most:
+            self._sort()
 
     def hashes(self) -> Hashes:
         self._sort()
-        return Hashes(self._kept.tobytes(), is_complete=self._below == _EVERY_HASH)
+        return Hashes(self._kept.tobytes(), self._is_complete)
 
     def _sort(self) -> None:
-        kept = sorted(set(self._kept))
-        if len(kept) > self._most:
-            self._below = kept[self._most]
-        self._kept = array("Q", kept[: self._most])
+        given = pa.UInt64Array.from_buffers(pa.uint64(), len(self._kept), [None, pa.py_buffer(self._kept)])
+        once = pc.unique(given)
+        in_order = once.take(pc.array_sort_indices(once))
+        self._is_complete = self._is_complete and len(once) <= self._most
+        self._kept = array("Q", in_order[: self._most].to_pylist())
 
 
 def share(budget: int, most: int, partition: int) -> int:

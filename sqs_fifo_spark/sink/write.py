@@ -276,8 +276,7 @@ def send_partition(
         Stride.of(plan.options),
         may_be_older=place.attempt > 0,
         bad_records=_bad_records(plan, place, place_of_refused, record, clock),
-        on_group=tally.add_group,
-        on_message=tally.add_message_id,
+        on_messages=tally.add_message_ids,
     )
     next_row = 1
     try:
@@ -285,6 +284,7 @@ def send_partition(
             for part in itertools.chain((first,), parts):
                 rows = outgoing(columns_of(part), plan.form, first_row=next_row)
                 next_row += len(rows)
+                tally.add_groups({row.group for row in rows if row.group})
                 sender.add(rows)
             sender.finish()
             queue.pace.rest(sender.counts.calls)

@@ -186,12 +186,12 @@ SINK_MUTATIONS.changed("one row in a call", "sink.lanes.MAX_ENTRIES", 1)
 
 @planted("calls of any size", "sink.outgoing.outgoing")
 def _(outgoing, *given, **named):
-    return [replace(row, size=0) for row in outgoing(*given, **named)]
+    return [row._replace(size=0) for row in outgoing(*given, **named)]
 
 
 @planted("count only equal rows of one group", "sink.judge.Judge._is_equal")
 def _(is_equal, judge, confirmed, *, is_late):
-    return is_equal(judge, replace(confirmed, message_id=None), is_late=is_late)
+    return is_equal(judge, confirmed._replace(message_id=None), is_late=is_late)
 
 
 # The time to try
@@ -548,8 +548,8 @@ def _(find, overlap, *given):
     return find(overlap, *given) if overlap.groups else ""
 
 
-@planted("do not tell the driver of messages", "sink.summary.Tally.add_message_id")
-def _(add, tally, message_id):
+@planted("do not tell the driver of messages", "sink.summary.Tally.add_message_ids")
+def _(add, tally, message_ids):
     pass
 
 

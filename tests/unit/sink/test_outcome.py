@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,7 +135,7 @@ def told_of(part: dict[str, Any], said: str) -> str:
     """Return what is told of a row with this part of an entry, of which SQS has `said` something."""
     (row,) = rows("b1")
     entry = {"Id": "x", "Code": "InvalidMessageContents", "Message": said, "SenderFault": True}
-    tried = {"x": replace(row, entry={**row.entry, **part})}
+    tried = {"x": row._replace(entry={**row.entry, **part})}
     (refused,) = classify({"Failed": [entry]}, tried, "", may_be_older=False).refused
     return refused.refusal.removeprefix("it has characters that SQS does not take (").removesuffix(")")
 

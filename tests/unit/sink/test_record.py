@@ -379,7 +379,7 @@ def test_a_task_that_has_an_eighth_of_the_groups_reads_at_most_a_sixth(
     assert all(map(mine.is_sent, dealt[5]))
     read = sum(len(store.objects[name]) for name in mine._seen)
     assert read <= 10_000 * WIDTH / 6
-    mine.refresh(itertools.chain.from_iterable(dealt.values()))
+    mine.refresh([*itertools.chain.from_iterable(dealt.values())])
     assert all(mine.is_sent(digest) for digests in dealt.values() for digest in digests)
 
 

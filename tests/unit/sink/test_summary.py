@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from array import array
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -38,9 +39,8 @@ def told(
     for partition in groups:
         tally = Tally(partition, run)
         for group in groups[partition]:
-            tally.add_group(group)
-        for message_id in (ids or {}).get(partition, ()):
-            tally.add_message_id(message_id)
+            tally.add_groups({group})
+        tally.add_message_ids((ids or {}).get(partition, ()))
         found.append((partition, pickle.loads(pickle.dumps(tally.summary()))))
     return found
 
@@ -127,7 +127,8 @@ def test_of_too_many_groups_those_in_common_are_missed_as_rarely_as_is_said(
 
 def test_groups_are_taken_for_each_other_as_rarely_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two in 2**bits, here with hashes of 16 bits; and in another run it is not those again."""
-    monkeypatch.setattr(summary, "HASH_BYTES", 2)
+    hashes = Tally._hashes
+    monkeypatch.setattr(Tally, "_hashes", lambda *given: array("Q", (each >> 48 for each in hashes(*given))))
     groups = {0: numbered(0, 500), 1: numbered(500, 500)}
     false = [compare(told(groups, run=f"{run}")) for run in range(100)]
     assert sum(each.groups for each in false) / len(false) == pytest.approx(500 * 500 / 2**16, rel=0.1)
@@ -139,7 +140,7 @@ def test_a_task_holds_no_more_than_it_may_tell_twice_over(monkeypatch: pytest.Mo
     monkeypatch.setattr(summary, "MOST", 100)
     tally = Tally(0, RUN)
     for number in range(5_000):
-        tally.add_group(f"group-{number % 90 if number < 2_500 else number}")
+        tally.add_groups({f"group-{number % 90 if number < 2_500 else number}"})
         assert len(tally._groups._kept) < 200
         assert len(tally._names) <= NAMES
     assert compare([(0, tally.summary()), *told({1: ["group-3"]})[1:]]).groups == 0
