@@ -28,8 +28,9 @@ class Numbers:
     """Rows of the last call that stand before an earlier one, or may do so."""
 
     def begin_call(self) -> None:
-        self.last = max(self.last, *self.of_call.values(), -1)
-        self.of_call, self.overtaking = {}, set()
+        if self.of_call:
+            self.last = max(self.last, *self.of_call.values())
+            self.of_call, self.overtaking = {}, set()
 
     def rows_after(self, row: int) -> set[int]:
         """Return the rows of the last call that stand behind this one in it, and have numbers."""
@@ -57,10 +58,15 @@ class Judge:
         """
         row = each.row.row
         number = math.inf if each.sequence_number is None else each.sequence_number
-        before = max([known for other, known in numbers.of_call.items() if other < row], default=numbers.last)
+        ahead, found = [], set()
+        for other, known in numbers.of_call.items():
+            if other < row:
+                ahead.append(known)
+            elif other > row and known < number < math.inf:
+                found.add(other)
+        before = max(ahead) if ahead else numbers.last
         # A number below all of earlier calls is an older message's.
         may_overtake = numbers.last < number <= before and each.may_be_older
-        found = {other for other, known in numbers.of_call.items() if other > row and known < number < math.inf}
         is_equal = self._is_equal(each, is_late=number <= max(before, numbers.last) and not may_overtake)
         if not is_equal:
             if may_overtake:
