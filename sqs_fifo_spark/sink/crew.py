@@ -18,8 +18,8 @@ GRACE_S = 1.0
 class Crew:
     """Threads that do the same work again and again, beside the thread that owns them.
 
-    `changed` guards all that they share: the fields below, and those of the work. No call is made while it is held. Who
-    holds it and changes something calls `wake`: so a thread sleeps until what it waits for is there.
+    `changed` guards all that they share: the fields below, and those of the work. No call is made while it is held. A
+    thread that has changed something calls `wake` before it lets go: then only threads wake that have a reason to.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -143,7 +143,7 @@ class Crew:
             self._wait_for(condition)
 
     def wake(self) -> None:
-        """Wake the threads that wait, if one of them waits for something that holds now."""
+        """Wake the threads that wait, if the condition of any of them holds now."""
         if any(condition() for condition in self._awaited):
             self.changed.notify_all()
 

@@ -62,6 +62,8 @@ class Summary:
 class Tally:
     """Gathers the summary of one task, in at most 16 bytes of memory a hash, or about 100 while it sorts them.
 
+    Besides, it remembers the groups that it has just noted, up to _LATELY and those of one more call.
+
     `add_groups` and `add_message_ids` may each be called by one thread at a time.
     """
 
@@ -86,7 +88,9 @@ class Tally:
                 if len(self._names) > self._most_names:
                     del self._names[max(self._names)]
                     self._named_below = max(self._names)
-        self._lately = self._lately | groups if len(self._lately) < _LATELY else groups
+        if len(self._lately) >= _LATELY:
+            self._lately = set()
+        self._lately |= groups
 
     def add_message_ids(self, message_ids: Iterable[str]) -> None:
         """Note the messages of rows that this task does not count as equal."""

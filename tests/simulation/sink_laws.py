@@ -750,13 +750,15 @@ class SinkLaws:
     def _overtook(attempt: SinkAttempt, book: _Book) -> list[Key]:
         """Return what has overtaken another message, rather than a row that is equal to an older one.
 
-        Another batch may have that one, and other attempts may make a new one of the row when SQS has forgotten it.
+        SQS's numbers say it, of whichever batch that one is: other attempts may make a new one of the row later, when
+        SQS has forgotten it. An attempt that was given no number counts as overtaken what its batch has sent.
         """
         numbers = attempt.numbers
+        sent = {each: numbers.get(each, math.inf) for each in {*numbers, *book.messages}}
         return [
             key
             for key, overtaken in attempt.overtook.items()
-            if any(numbers.get(each, math.inf) > numbers[key] for each in overtaken.intersection(book.messages))
+            if any(sent[each] > numbers[key] for each in overtaken.intersection(sent))
         ]
 
     def _audit_disorder(self, attempt: SinkAttempt, book: _Book) -> None:

@@ -320,7 +320,7 @@ def _(keep, keeper, *given):
 def _(keep, sender, refused):
     with sender._crew.changed:
         for row in refused:
-            sender._record.note(row.digest)
+            sender._record.note([row.digest])
     keep(sender, refused)
 
 
@@ -490,7 +490,7 @@ def _(forget, store, now):
 @planted("record rows by their number", "sink.outgoing.outgoing")
 def _(outgoing, *given, **named):
     rows = outgoing(*given, **named)
-    return [replace(row, digest=digests.digest_of("id", row.group, str(row.row))) for row in rows]
+    return [row._replace(digest=digests.digest_of("id", row.group, str(row.row))) for row in rows]
 
 
 @planted("record rows without their group", "sink.digests.digest_of")

@@ -314,10 +314,13 @@ def test_a_copy_stands_right_behind_its_original(is_between: bool) -> None:
     assert told == ([broken] if is_between else [])
 
 
+@pytest.mark.parametrize("is_made_anew", [True, False])
 @pytest.mark.parametrize(
     ("is_sent_by_another_batch", "is_broken"), [("before it", False), ("behind it", True), ("never", True)]
 )
-def test_a_row_has_overtaken_only_what_stands_behind_it(is_sent_by_another_batch: str, is_broken: bool) -> None:
+def test_a_row_has_overtaken_only_what_stands_behind_it(
+    is_sent_by_another_batch: str, is_broken: bool, is_made_anew: bool
+) -> None:
     """An equal row of another batch may stand before it, and another attempt makes a message of its own later."""
     story = Story(has_journal=False, order="batch")
     before, attempt, after = story.attempt(A1, batch=6), story.attempt(A1, A2), story.attempt(A1, A2)
@@ -331,7 +334,8 @@ def test_a_row_has_overtaken_only_what_stands_behind_it(is_sent_by_another_batch
 
     earlier = [let_send(before)] if is_sent_by_another_batch == "before it" else []
     meanwhile = [let_send(before)] if is_sent_by_another_batch == "behind it" else []
-    steps = *earlier, send_failing_first(A1, A2), *meanwhile, send(A1), sleep(330), let_send(after), end(2)
+    later = [sleep(330), let_send(after)] if is_made_anew else []
+    steps = *earlier, send_failing_first(A1, A2), *meanwhile, send(A1), *later, end(2)
     told = [law for law in story.play(attempt, *steps) if "have overtaken others" in law]
     assert len(told) == is_broken
 
