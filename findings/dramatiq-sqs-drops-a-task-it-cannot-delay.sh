@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# dramatiq-sqs 0.4.4 with dramatiq 2.2.1 (a change for a queue that refuses the retry: Bogdanp/dramatiq pull request 545)
+# dramatiq-sqs 0.4.4 with dramatiq 2.2.1 (for a retry that SQS refuses: Bogdanp/dramatiq pull request 545)
 # Bet: a task that always raises is tried 21 times, for max_retries is 20, and then is in the dead-letter queue, with
 #   dead_letter=True. A retry that is due later than the 15 minutes for which SQS can delay is sent with 15 minutes.
 # Behaviour: the waits double, from 15 s on. After seven attempts at most, in about half an hour, the next wait is above
-#   15 minutes; the broker refuses to delay the task so long, and that is logged and no more: the task counts as done. It
-#   is deleted, and is in neither queue. So it goes as well with a retry that SQS refuses once.
+#   15 minutes. The broker refuses to delay the task so long; that is logged, and the task counts as done. It is
+#   deleted, and is in neither queue. So it goes as well with a retry that SQS refuses once.
 # Cost: with the defaults, an outage of half an hour loses each task that it met. The dead-letter queue, which is
 #   watched, stays empty. Set max_backoff to 900000 at most, and watch the log for "Unexpected failure".
 # Seen: defaults: 6 or 7 attempts, then queue 0, dead-letter queue 0
