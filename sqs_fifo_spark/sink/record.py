@@ -73,7 +73,7 @@ class Record(Protocol):
         """Record that these rows were sent; return once that is durable. Raises JournalUnavailableError.
 
         Also if it is later than `by`, a monotonic time: an attempt that looked before may have sent the rows again.
-        `at_once`: a put that is under way, and may hang, is not waited for.
+        `at_once`: nothing is waited for before the put begins, neither a put under way, which may hang, nor a lock.
         """
 
     def tidy(self) -> None:
@@ -237,26 +237,24 @@ class SentRecord:
         return digest in self._sent
 
     def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
-        """Put them, together with those that others add while a put is under way."""
-        with self._changed:
-            put = self._next
-            put.digests.extend(digests)
-            while self._is_putting and not put.is_done and not at_once:
-                self._changed.wait()
-            is_ours = not put.is_done
-            if is_ours:
-                self._is_putting, self._next = True, _Put()
-        if is_ours:
-            part: list[tuple[str, bytes]] = []
-            try:
-                data = b"".join(sorted(set(put.digests)))
-                part.append((self._put(data), data))
-            except BaseException as error:  # on any error, others wait for this put
-                put.error = error
+        """Put them, together with those that others add while a put is under way; or `at_once` and alone."""
+        if at_once:
+            put = _Put(list(digests))
+            self._make(put)
+        else:
             with self._changed:
-                self._parts += part
-                self._is_putting, put.is_done = False, True
-                self._changed.notify_all()
+                put = self._next
+                put.digests.extend(digests)
+                while self._is_putting and not put.is_done:
+                    self._changed.wait()
+                is_ours = not put.is_done
+                if is_ours:
+                    self._is_putting, self._next = True, _Put()
+            if is_ours:
+                self._make(put)
+                with self._changed:
+                    self._is_putting = False
+                    self._changed.notify_all()
         if put.error is not None:
             raise put.error
         if self._clock.monotonic() > by:
@@ -264,6 +262,18 @@ class SentRecord:
                 "the record of what was sent took so long that another attempt may have sent the same rows anew, so "
                 "this one stops before it sends what follows them."
             )
+
+    def _make(self, put: _Put) -> None:
+        """Make the object, or note the error: on any error, others wait for this put."""
+        part: list[tuple[str, bytes]] = []
+        try:
+            data = b"".join(sorted(set(put.digests)))
+            part.append((self._put(data), data))
+        except BaseException as error:
+            put.error = error
+        with self._changed:
+            self._parts += part
+            put.is_done = True
 
     def tidy(self) -> None:
         self._merge(at=MERGE_AT, whole_bytes=WHOLE_BYTES)

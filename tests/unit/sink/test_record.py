@@ -142,6 +142,16 @@ def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, 
 # Looking
 
 
+def test_disorder_is_put_before_anything_is_waited_for(store: Store, record: Records) -> None:
+    """Its task fails for it by then: if that stood still before the put, it would fail with nothing tried."""
+    mine = record()
+    put = threading.Thread(target=mine.add, args=([A],), kwargs={"by": math.inf, "at_once": True})
+    with mine._changed:
+        put.start()
+        wait_until(lambda: bool(store.objects), 5, "disorder is not put")
+    put.join()
+
+
 def test_a_look_is_repeated_after_half_a_minute_and_not_before(
     store: Store, clock: SharedClock, record: Records
 ) -> None:
