@@ -90,6 +90,8 @@ class _Book:
         self.versions: set[int] = set()
         self.kept: dict[Key, int] = {}
         """Number of the history at which a refused row was first kept elsewhere."""
+        self.kept_alone: dict[Key, int] = {}
+        """The same for the first one of equal rows of a task: if it gives only one of them later, that is this one."""
         self.kept_names: dict[str, tuple[Key, str]] = {}
         """The content of each object: a row, and its body."""
         self.out_of_order: dict[str, int] = {}
@@ -362,7 +364,8 @@ class SinkLaws:
         is_known = sent_as is not None and book.known(attempt, sent_as) is not None
         if flawed and flawed not in attempt.ahead[key] and not (goes_on or is_known):
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
-        if book.kept.get(key, self._now) < self._now and self._is_one_place(attempt, key, book, attempt.kept_looked_at):
+        is_kept = book.kept_alone.get(key, self._now) < self._now
+        if is_kept and self._is_one_place(attempt, key, book, attempt.kept_looked_at):
             self.violate(f"one place: {key} is sent, and was refused and kept before")
         if is_new and key in book.messages and key not in attempt.confirmed:
             self._audit_copy(attempt, key, book)
@@ -382,7 +385,7 @@ class SinkLaws:
         """
         if key in book.twins or sum(row.key == key for row in attempt.rows) > 1:
             return False
-        before = book.kept[key] if key in book.kept else book.recorded.get(attempt.digests[key], self._now)
+        before = book.kept_alone[key] if key in book.kept_alone else book.recorded.get(attempt.digests[key], self._now)
         is_always_same = len(book.versions) == 1 and key[0] not in book.scattered
         return is_always_same or before < looked_at
 
@@ -400,16 +403,17 @@ class SinkLaws:
         own = attempt.place.partition
         if name.startswith("_found/"):
             found = f"{name.removeprefix('_found/').rpartition('-')[0]}.json"
-            if int(data.split(b"-")[0]) == own:
-                self._has_kept(attempt, found, json.loads(self._world.kept.objects[found]))
+            partition, copy = map(int, data.split(b"-"))
+            if partition == own:
+                self._has_kept(attempt, found, json.loads(self._world.kept.objects[found]), copy)
         elif name.endswith(".json"):
             line = json.loads(data)
             self._books[attempt.folder].add_kept(name, line)
             if (line["run"], line["partition"]) == (attempt.draft.run, own):
-                self._has_kept(attempt, name, line)
+                self._has_kept(attempt, name, line, line["copy"])
 
-    def _has_kept(self, attempt: SinkAttempt, name: str, line: Mapping[str, Any]) -> None:
-        """The attempt has kept a row of its own in an object of this name."""
+    def _has_kept(self, attempt: SinkAttempt, name: str, line: Mapping[str, Any], copy: int) -> None:
+        """The attempt has kept a row of its own, this one of equal ones, in an object of this name."""
         folder, book = f"sent/{name.rpartition('/')[0]}", self._books[attempt.folder]
         key, body = _kept_key(line)
         attempt.tried_at.pop(key, None)
@@ -424,6 +428,8 @@ class SinkLaws:
         if key in book.accepted and key not in book.kept and self._is_one_place(attempt, key, book, looked_at):
             self.violate(f"one place: {key} is refused and kept, and was sent before")
         book.kept.setdefault(key, self._now)
+        if copy == 1:
+            book.kept_alone.setdefault(key, self._now)
 
     def _kept_listed(self, prefix: str) -> None:
         self._now += 1
