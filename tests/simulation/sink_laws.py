@@ -341,12 +341,14 @@ class SinkLaws:
             self.violate(f"order: {key} is sent, and {missing} before it are not")
         # What SQS refuses is no message, and is not overtaken.
         overtaken &= {row.key for row in itertools.takewhile(lambda row: row.key != key, attempt.rows) if not row.flaw}
-        if overtaken and is_new:
+        is_told = key in attempt.confirmed  # then this is an equal row behind it
+        if overtaken and is_new and not is_told:
             self._world.note(f"{key} overtakes {overtaken}")
             attempt.overtook[key] = overtaken
-        elif is_new:
+        elif is_new and not is_told:
             attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
-        attempt.numbers[key] = number
+        if not is_told:
+            attempt.numbers[key] = number
         unrecorded = [
             each for each in earlier if attempt.digests.get(each) not in book.recorded and each not in book.kept
         ]
@@ -425,10 +427,15 @@ class SinkLaws:
             self.violate(f"one place: {key} is kept twice")
         thread = self._hub.current_name
         looked_at = attempt.known_look(thread) if attempt.looks else -1
-        if key in book.accepted and key not in book.kept and self._is_one_place(attempt, key, book, looked_at):
+        equal = sum(row.key == key for row in attempt.rows)
+        if not 1 <= copy <= equal and matching:
+            self.violate(f"content: {name} is the row {key} of number {copy}, of {equal} equal ones")
+        is_first = copy == 1 or equal == 1
+        is_sent = is_first and key in book.accepted and key not in book.kept_alone
+        if is_sent and self._is_one_place(attempt, key, book, looked_at):
             self.violate(f"one place: {key} is refused and kept, and was sent before")
         book.kept.setdefault(key, self._now)
-        if copy == 1:
+        if is_first:
             book.kept_alone.setdefault(key, self._now)
 
     def _kept_listed(self, prefix: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -39,9 +40,9 @@ class Story:
         self.laws.stepped()
         self.hub.step()
 
-    def attempt(self, *rows: SinkRow, partition: int = 0, batch: int = 7) -> SinkAttempt:
+    def attempt(self, *rows: SinkRow, partition: int = 0, batch: int = 7, version: int = 0) -> SinkAttempt:
         draft = Draft(self.world.sink_options, by_column=True, run="000000000000r", began_ms=0)
-        attempt = SinkAttempt(draft, draft, Place(partition, "q1", batch), rows, version=0)
+        attempt = SinkAttempt(draft, draft, Place(partition, "q1", batch), rows, version)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
         self.laws.dealt([attempt])
@@ -111,12 +112,38 @@ def send_failing_first(*rows: SinkRow) -> Step:
     return step
 
 
+def let_send(other: SinkAttempt, *rows: SinkRow) -> Step:
+    """Another attempt sends the rows meanwhile."""
+
+    def step(story: Story, attempt: SinkAttempt) -> None:
+        sending = story.hub.spawn(other.process, lambda: story.take(other, send(*rows)))
+        story.hub.wait_until(lambda: sending.is_done)
+
+    return step
+
+
 def record(*rows: SinkRow) -> Step:
     return put(b"".join(map(digest, rows)))
 
 
 def put(data: bytes, place: str = "r-00000") -> Step:
     return lambda story, attempt: story.put(attempt, data, place)
+
+
+def keep(row: SinkRow, copy: int) -> Step:
+    """It refuses the row, which is this one of equal ones, and keeps it elsewhere."""
+
+    def step(story: Story, attempt: SinkAttempt) -> None:
+        columns = {"messageGroupId": row.group, "body": row.body, "messageDeduplicationId": row.told}
+        line = {"run": attempt.draft.run, "partition": attempt.place.partition, "copy": copy, "row": columns}
+        name = f"{attempt.folder.removeprefix('sent/')}/{row.told}-{copy}.json"
+        story.world.kept.put_if_absent(name, json.dumps(line).encode())
+
+    return step
+
+
+def look_for_kept(story: Story, attempt: SinkAttempt) -> None:
+    story.world.kept.list(attempt.folder.removeprefix("sent/"))
 
 
 def cannot_record(row: SinkRow) -> Step:
@@ -324,20 +351,55 @@ def test_a_row_has_overtaken_only_what_stands_behind_it(
     """An equal row of another batch may stand before it, and another attempt makes a message of its own later."""
     story = Story(has_journal=False, order="batch")
     before, attempt, after = story.attempt(A1, batch=6), story.attempt(A1, A2), story.attempt(A1, A2)
-
-    def let_send(other: SinkAttempt) -> Step:
-        def step(story: Story, attempt: SinkAttempt) -> None:
-            sending = story.hub.spawn(other.process, lambda: story.take(other, send(A1)))
-            story.hub.wait_until(lambda: sending.is_done)
-
-        return step
-
-    earlier = [let_send(before)] if is_sent_by_another_batch == "before it" else []
-    meanwhile = [let_send(before)] if is_sent_by_another_batch == "behind it" else []
-    later = [sleep(330), let_send(after)] if is_made_anew else []
+    earlier = [let_send(before, A1)] if is_sent_by_another_batch == "before it" else []
+    meanwhile = [let_send(before, A1)] if is_sent_by_another_batch == "behind it" else []
+    later = [sleep(330), let_send(after, A1)] if is_made_anew else []
     steps = *earlier, send_failing_first(A1, A2), *meanwhile, send(A1), *later, end(2)
     told = [law for law in story.play(attempt, *steps) if "have overtaken others" in law]
     assert len(told) == is_broken
+
+
+@pytest.mark.parametrize("by", ["nobody", "itself", "another attempt", "another batch"])
+def test_a_third_row_hides_nothing_that_its_equal_has_overtaken(by: str) -> None:
+    """It comes after both are confirmed, and may become a message far behind them."""
+    story = Story(has_journal=False, order="batch")
+    attempt = story.attempt(A1, A2, A2)
+
+    def begin_another(story: Story, attempt: SinkAttempt) -> None:
+        other = story.attempt(A1, A2) if by == "another attempt" else story.attempt(A2, batch=8)
+        let_send(other, A2)(story, attempt)
+
+    later = {"nobody": [], "itself": [sleep(330)]}.get(by, [sleep(330), begin_another])
+    steps = send_failing_first(A1, A2), send(A1), *later, send(A2), end(3, equal=by != "itself")
+    assert [law for law in story.play(attempt, *steps) if "have overtaken others" in law] == story.laws.violations
+    assert len(story.laws.violations) == 1
+
+
+@pytest.mark.parametrize("by", ["itself", "another batch"])
+def test_a_third_row_leaves_its_equal_where_it_stands(by: str) -> None:
+    """That is another batch's message, before what has not overtaken it."""
+    story = Story(has_journal=False, order="batch")
+    before, attempt, after = story.attempt(A1, batch=6), story.attempt(A1, A2, A1), story.attempt(A1, batch=8)
+    story.play(before, send(A1))
+    later = [let_send(after, A1)] if by == "another batch" else []
+    steps = send_failing_first(A1, A2), send(A1), sleep(330), *later, send(A1)
+    assert story.play(attempt, *steps, end(3, equal=1 + (by == "another batch"))) == []
+
+
+def test_a_row_stands_where_its_answer_says(story: Story) -> None:
+    """The call before it had no answer: it found another batch's message, which was forgotten when it came again."""
+    story = Story(has_journal=False, order="batch")
+    before, attempt = story.attempt(A1, batch=6), story.attempt(A1, A2)
+    story.play(before, send(A1))
+    story.hub.advance(250)
+
+    def send_unanswered(story: Story, attempt: SinkAttempt) -> None:
+        story.world.unsaid = lambda: True
+        send(A1)(story, attempt)
+        story.world.unsaid = lambda: False
+
+    told = story.play(attempt, send_failing_first(A1, A2), send_unanswered, sleep(60), send(A1), end(2))
+    assert len([law for law in told if "have overtaken others" in law]) == 1
 
 
 @pytest.mark.parametrize("is_in_its_call", [True, False])
@@ -647,3 +709,44 @@ def test_what_is_left_of_forgotten_micro_batches_breaks_a_law(story: Story, atte
     assert not story.laws.violations
     story.laws.audit_journal(oldest_kept=8)
     assert story.laws.violations[0].startswith("bounded: left of what is forgotten: ['sent/q1/00000000000000000007/")
+
+
+POISON = SinkRow("a", "p", "poison", flaw="poison")
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "is_broken"),
+    [
+        ([POISON, A1, A1], [keep(POISON, 1), keep(A1, 1), keep(A1, 2)], True),
+        ([A1, POISON, A1], [send(A1), keep(POISON, 1), keep(A1, 2)], False),
+    ],
+)
+def test_of_equal_rows_the_second_is_kept_without_the_first(
+    rows: list[SinkRow], steps: list[Step], is_broken: bool
+) -> None:
+    """Then the source gives only one of them: that is the first, which is sent again if it was sent."""
+    story = Story(has_journal=False, badRecordsPath="/kept")
+    assert story.play(story.attempt(*rows), *steps) == []
+    violations = story.play(story.attempt(A1, version=1), look_for_kept, send(A1))
+    assert violations == ["one place: ('a', 'a1') is sent, and was refused and kept before"] * is_broken
+
+
+def test_an_only_row_is_no_second_one() -> None:
+    """Else it would be looked for in the one place, and sent to the other."""
+    story = Story(badRecordsPath="/kept")
+    told = story.play(story.attempt(POISON, A1), look, keep(POISON, 1), keep(A1, 2))
+    assert [law.partition(": ")[0] for law in told] == ["content"]
+    told = story.play(story.attempt(A1, version=1), look, look_for_kept, send(A1))
+    assert told[1:] == ["one place: ('a', 'a1') is sent, and was refused and kept before"]
+
+
+@pytest.mark.parametrize("rows", [[A1, POISON], [A1, POISON, A1]])
+def test_a_row_that_was_sent_is_not_kept_behind_its_equal(rows: list[SinkRow]) -> None:
+    """Whether or not a second one was kept, the first is in the queue."""
+    story = Story(badRecordsPath="/kept")
+    held = [keep(A1, 2)] if len(rows) == 3 else []
+    assert story.play(story.attempt(*rows), look, send(A1), record(A1), keep(POISON, 1), *held) == []
+    other = POISON._replace(told="q")
+    steps = look, look_for_kept, sleep(1), look, keep(other, 1), keep(A1, 1)
+    told = story.play(story.attempt(other, A1, version=1), *steps)
+    assert told == ["one place: ('a', 'a1') is refused and kept, and was sent before"]
