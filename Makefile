@@ -84,8 +84,8 @@ SHARE ?= 0/1
 mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation, from seed FROM, until caught
 	$(BIN)/python -m tests.simulation --mutations --share $(SHARE) --first $(FROM)
 
-# KILLS is for each of two sinks in each of two modes; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
-kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached two sinks
+# KILLS is for each of four sinks in each of two modes; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
+kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached files and tables
 	@$(BIN)/python -m tests.crash --kills $(KILLS) $(KILL_ARGS)
 
 # LINK_ARGS takes what `python -m tests.links --help` lists, such as --journal s3 --mode journal.
@@ -146,7 +146,7 @@ $(READY_DEMO): setup.py
 	@touch $@
 
 $(READY): $(READY_DEMO)
-	$(BIN)/python -m pip install --quiet --editable '.[local,spark,test,lint]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,spark,test,tables,lint]'
 	@touch $@
 
 $(READY_BENCH): $(READY)

@@ -82,6 +82,12 @@ setup(
             "venv-pack>=0.2",
             "setuptools>=70.1",
         ],
+        # Tables that the pages' recipes write to.
+        "tables": [
+            "deltalake>=1.6",
+            "pyiceberg[sql-sqlite]>=0.12",
+            "psycopg[binary]>=3.2",
+        ],
         # What the benchmarks compare to and draw with, beside `local` and `test`.
         "bench": [
             "awscrt>=0.27",

@@ -1,12 +1,13 @@
 """Spark Structured Streaming for Amazon SQS FIFO queues: `spark.readStream.format("sqsfifo")`, and `writeStream`.
 
 `register` makes the format known to a session in which Spark does not find it by itself. `SqsFifoDataSource` is for
-applications that register it themselves; `in_group_order` arranges rows for the sink; the errors are those with which a
-query can stop.
+applications that register it themselves; `in_group_order` arranges rows for the sink; `once` writes each
+micro-batch once in `foreachBatch`; the errors are those with which a query can stop.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.errors import (
@@ -33,6 +34,7 @@ from sqs_fifo_spark.errors import (
 )
 
 if TYPE_CHECKING:
+    from sqs_fifo_spark.batch_ids import once
     from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.ordering import in_group_order
     from sqs_fifo_spark.registration import register
@@ -61,25 +63,25 @@ __all__ = [
     "UnsupportedReadError",
     "UnsupportedWriteError",
     "in_group_order",
+    "once",
     "register",
 ]
 
 
+_LAZY = {
+    "SqsFifoDataSource": "datasource",
+    "in_group_order": "ordering",
+    "once": "batch_ids",
+    "register": "registration",
+}
+"""Names that are imported only when they are asked for, by module: most need Spark, which the local queue does not."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import names that need Spark only when they are asked for: the local queue does not.
+    """Import a name when it is asked for.
 
-    Raises MissingPackageError where there is no PySpark, or an older one than 4.0.
+    Raises MissingPackageError where the name needs PySpark, and there is none, or an older one than 4.0.
     """
-    if name == "SqsFifoDataSource":
-        from sqs_fifo_spark.datasource import SqsFifoDataSource
-
-        return SqsFifoDataSource
-    if name == "in_group_order":
-        from sqs_fifo_spark.ordering import in_group_order
-
-        return in_group_order
-    if name == "register":
-        from sqs_fifo_spark.registration import register
-
-        return register
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -79,7 +79,7 @@ class JournalMismatchError(SqsFifoError):
 
 
 class DataLossError(SqsFifoError):
-    """The journal no longer holds rows that Spark asks to read again; see `failOnDataLoss`."""
+    """Checkpoint and journal, or `once` and its table, do not fit: to go on could lose rows, or write them twice."""
 
 
 class FencedError(SqsFifoError):

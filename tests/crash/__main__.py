@@ -22,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="kills for each sink in each mode (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="decides kinds, points and times (default: %(default)s)")
-    parser.add_argument("--sink", choices=SINKS, action="append", help="only this sink (default: both)")
+    parser.add_argument("--sink", choices=SINKS, action="append", help="only this sink (default: all)")
     parser.add_argument("--mode", choices=MODES, action="append", help="only this deleteAfter (default: both)")
     parser.add_argument(
         "--link",

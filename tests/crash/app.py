@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from tests.crash.cluster import ROOT
+from tests.crash.lake import Delta, Iceberg
 from tests.crash.trapped import HOME_VARIABLE, TrappedSource
 from tests.crash.traps import Traps
 
@@ -71,7 +72,11 @@ def start(spark: SparkSession, home: Path, settings: dict[str, Any]) -> Streamin
     writer = frame.writeStream.option("checkpointLocation", str(home / "checkpoint"))
     if settings["sink"] == "parquet":
         return writer.format("parquet").option("path", str(home / "parquet")).start()
-    return writer.foreachBatch(PostgresSink(settings["address"], Traps(home / "traps"))).start()
+    traps = Traps(home / "traps")
+    if settings["sink"] == "postgres":
+        return writer.foreachBatch(PostgresSink(settings["address"], traps)).start()
+    lake = {"delta": Delta, "iceberg": Iceberg}[settings["sink"]](home)
+    return writer.foreachBatch(lake.writer(traps)).start()
 
 
 def causes(error: StreamingQueryException) -> list[str]:

@@ -17,6 +17,7 @@ from sqs_fifo_spark.source.segment import decode
 from tests.crash.application import Application, brief, is_our_own
 from tests.crash.audit import Audit, audit
 from tests.crash.cluster import Cluster
+from tests.crash.lake import Delta, Iceberg
 from tests.crash.plan import ANY_TIME, DRIVER, EXECUTOR, KINDS, READER, Kill, Road, kills
 from tests.crash.processes import Process, look
 from tests.crash.sinks import ParquetSink, PostgresTables, Sink
@@ -77,7 +78,7 @@ class Run:
         self._began_at = SYSTEM_CLOCK.monotonic()
         self.home.mkdir(parents=True)
         self._traps = Traps(self.home / "traps")
-        self._sink: Sink = ParquetSink(self.home) if self.sink == "parquet" else PostgresTables(self.address)
+        self._sink = self._open_sink()
         self._killed: Counter[str] = Counter()
 
     def __call__(self) -> Result:
@@ -116,6 +117,11 @@ class Run:
             finally:
                 self._application.stop()
             return self._judge()
+
+    def _open_sink(self) -> Sink:
+        if self.sink == PostgresTables.name:
+            return PostgresTables(self.address)
+        return {each.name: each for each in (ParquetSink, Delta, Iceberg)}[self.sink](self.home)
 
     # Killing
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.links.proxy import Trouble
 
 DRIVER, READER, EXECUTOR, WORKER = KINDS = ("driver", "reader", "executor", "worker")
-SINKS = ("parquet", "postgres")
+SINKS = ("parquet", "postgres", "delta", "iceberg")
 ANY_TIME = "any time"
 """Not a point: the process is killed some seconds after the last kill's effects are over, or in the midst of them."""
 

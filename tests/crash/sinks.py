@@ -1,4 +1,4 @@
-"""The two sinks, as the audit reads them."""
+"""Files and PostgreSQL, as the audit reads them."""
 
 from __future__ import annotations
 

@@ -47,3 +47,11 @@ def test_a_table_written_by_a_killed_query_holds_each_message_once(
 ) -> None:
     """The same into PostgreSQL, written by foreachBatch in one transaction with the batch id."""
     run(cluster, tmp_path / "run", sink="postgres", address=postgres.address)
+
+
+@pytest.mark.parametrize(("sink", "delete_after"), [("delta", "commit"), ("iceberg", "journal")])
+def test_a_lake_s_table_written_by_a_killed_query_holds_each_message_once(
+    cluster: Cluster, tmp_path: Path, sink: str, delete_after: str
+) -> None:
+    """The same into Delta and Iceberg, written by `once`."""
+    run(cluster, tmp_path / "run", sink=sink, address="", delete_after=delete_after)

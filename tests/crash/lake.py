@@ -1,0 +1,124 @@
+"""Tables of Delta and Iceberg, written by `once` as docs/tables.md says, and read by the audit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql.functions import spark_partition_id
+
+from sqs_fifo_spark import once
+from tests.crash.audit import Delivered
+from tests.crash.traps import Traps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+_APP = "crash"
+_SCHEMA = pa.schema(
+    [
+        ("messageId", pa.string()),
+        ("messageGroupId", pa.string()),
+        ("sequenceNumber", pa.string()),
+        ("partition", pa.int32()),
+        ("batchId", pa.int64()),
+        ("ordinal", pa.int64()),
+    ]
+)
+
+
+class Lake(ABC):
+    """A table in `home`."""
+
+    name: str
+
+    @abstractmethod
+    def load(self) -> tuple[Any, int | None]:
+        """Return the table as it stands, and the last batch id that it has."""
+
+    @abstractmethod
+    def append(self, rows: pa.Table, batch_id: int, table: Any) -> None:
+        """Commit rows and batch id, unless another driver has committed since `load`."""
+
+    @abstractmethod
+    def read(self) -> pa.Table:
+        """Return all rows."""
+
+    def writer(self, traps: Traps) -> Callable[[DataFrame, int], None]:
+        """Return the function for `foreachBatch`, which can be held before its commit and after it."""
+
+        def write(df: DataFrame, batch_id: int, table: Any) -> None:
+            columns = df.select(
+                "messageId", "messageGroupId", "sequenceNumber", spark_partition_id().alias("partition")
+            )
+            rows = columns.toArrow()
+            rows = rows.append_column("batchId", pa.array([batch_id] * len(rows), pa.int64()))
+            rows = rows.append_column("ordinal", pa.array(range(len(rows)), pa.int64())).cast(_SCHEMA)
+            traps.reach("writing")
+            self.append(rows, batch_id, table)
+            traps.reach("sink-committed")
+
+        return once(self.load, write)
+
+    def rows(self) -> Iterator[Delivered]:
+        for row in self.read().sort_by([("batchId", "ascending"), ("ordinal", "ascending")]).to_pylist():
+            place = str(row["partition"])
+            yield Delivered(row["batchId"], place, row["messageId"], row["messageGroupId"], int(row["sequenceNumber"]))
+
+    def changed(self) -> int:
+        return 0  # a micro-batch that the table has is not read again
+
+
+class Delta(Lake):
+    """delta-rs, with the batch id as an application's transaction."""
+
+    name = "delta"
+
+    def __init__(self, home: Path) -> None:
+        self._path = str(home / "delta")
+        DeltaTable.create(self._path, _SCHEMA, mode="ignore")
+
+    def load(self) -> tuple[DeltaTable, int | None]:
+        table = DeltaTable(self._path)
+        return table, table.transaction_version(_APP)
+
+    def append(self, rows: pa.Table, batch_id: int, table: DeltaTable) -> None:
+        properties = CommitProperties(app_transactions=[Transaction(_APP, batch_id)])
+        write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+    def read(self) -> pa.Table:
+        return DeltaTable(self._path).to_pyarrow_table()
+
+
+class Iceberg(Lake):
+    """PyIceberg on a catalog in SQLite, with the batch id as a property of the table."""
+
+    name = "iceberg"
+
+    def __init__(self, home: Path) -> None:
+        folder = home / "iceberg"
+        folder.mkdir(exist_ok=True)
+        self._catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+        self._catalog.create_namespace_if_not_exists("crash")
+        properties = {"commit.retry.num-retries": "0"}
+        self._catalog.create_table_if_not_exists("crash.rows", _SCHEMA, properties=properties)
+
+    def load(self) -> tuple[Any, int | None]:
+        table = self._catalog.load_table("crash.rows")
+        last = table.properties.get(_APP)
+        return table, None if last is None else int(last)
+
+    def append(self, rows: pa.Table, batch_id: int, table: Any) -> None:
+        with table.transaction() as change:
+            change.append(rows)
+            change.set_properties({_APP: str(batch_id)})
+
+    def read(self) -> pa.Table:
+        return self._catalog.load_table("crash.rows").scan().to_arrow()

@@ -1,0 +1,117 @@
+"""The page on tables: each of its recipes writes every message once, whatever Spark repeats and whoever comes late."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sqs_fifo_spark import DataLossError, once
+from tests.crash.postgres import PostgresServer
+from tests.helpers import wait_until
+from tests.spark.support import LONG_S, ROOT, Rig, failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PAGE = (ROOT / "sqs_fifo_spark" / "docs" / "tables.md").read_text(encoding="utf-8")
+_START = "writer = "
+COLUMNS = ["messageId", "messageGroupId", "sequenceNumber", "body"]
+
+
+class Recipe:
+    """The code of the page's section, which reads the rig's queue."""
+
+    def __init__(self, title: str, rig: Rig, **names: Any) -> None:
+        section = _PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+        (code,) = re.findall(r"```python\n(.+?)```", section, re.DOTALL)
+        begin, _, end = code.partition(_START)
+        self._start = _START + end
+        self.names: dict[str, Any] = {"messages": rig.source(), "home": rig.home, **names}
+        exec(begin, self.names)
+
+    def run(self) -> Any:
+        """Start the query and return it."""
+        exec(self._start, self.names)
+        return self.names["query"]
+
+
+def delta_rows(recipe: Recipe) -> list[tuple[str, ...]]:
+    table = recipe.names["DeltaTable"](f"{recipe.names['home']}/bids")
+    return [tuple(row[name] for name in COLUMNS) for row in table.to_pyarrow_table().to_pylist()]
+
+
+def iceberg_rows(recipe: Recipe) -> list[tuple[str, ...]]:
+    rows = recipe.names["catalog"].load_table("auction.bids").scan().to_arrow().to_pylist()
+    return [tuple(row[name] for name in COLUMNS) for row in rows]
+
+
+def postgres_rows(recipe: Recipe) -> list[tuple[str, ...]]:
+    with recipe.names["psycopg"].connect(recipe.names["address"]) as database:
+        return list(database.execute("SELECT id, group_id, sequence_number, body FROM bids").fetchall())
+
+
+Rows = Callable[[Recipe], list[tuple[str, ...]]]
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """That of a PostgreSQL server, for a test that says it needs one."""
+    if not request.param:
+        yield ""
+        return
+    with PostgresServer() as server:
+        yield server.address
+
+
+@pytest.mark.law("source-5")
+@pytest.mark.parametrize(
+    ("title", "rows", "package", "late", "address"),
+    [
+        ("Delta, without a jar", delta_rows, "deltalake", "Concurrent transaction failed", ""),
+        ("Iceberg", iceberg_rows, "pyiceberg", "branch main has changed", ""),
+        pytest.param("PostgreSQL", postgres_rows, "psycopg", "duplicate key", "server", marks=pytest.mark.long),
+    ],
+    indirect=["address"],
+)
+def test_a_recipe_writes_each_message_once(
+    rig: Rig, title: str, rows: Rows, package: str, late: str, address: str
+) -> None:
+    """A micro-batch that was written comes again; then a driver that stood still meanwhile goes on."""
+    pytest.importorskip(package)
+    recipe = Recipe(title, rig, address=address)
+    write = recipe.names["write"]
+
+    def write_and_die(df: DataFrame, batch_id: int, table: Any) -> None:
+        write(df, batch_id, table)
+        raise RuntimeError("the driver dies here")
+
+    sent = rig.send(20, groups=4)
+    recipe.names["write"] = write_and_die
+    assert "the driver dies here" in failure(recipe.run())
+    written = rows(recipe)
+    assert written
+
+    recipe.names["write"] = write
+    query = recipe.run()
+    rig.drain(query)
+    stood_still, last = recipe.names["load"]()
+    sent |= rig.send(20, groups=4, body="more")
+    rig.drain(query)
+    wait_until(lambda: len(rows(recipe)) >= len(sent), LONG_S, "the table has all rows")
+    query.stop()
+    found = rows(recipe)
+    assert Counter(row[0] for row in found) == Counter(sent.keys())
+    assert {row[0]: (row[1], int(row[2])) for row in found} == {
+        message_id: (each.message_group_id, each.sequence_number) for message_id, each in sent.items()
+    }
+
+    frame = rig.spark.createDataFrame([("id", "group", "1", "late")], COLUMNS)
+    with pytest.raises(Exception, match=late):
+        write(frame, last + 1, stood_still)
+    with pytest.raises(DataLossError, match=r"micro-batch 0 does not follow \d+"):
+        once(recipe.names["load"], write)(frame, 0)
+    assert sorted(rows(recipe)) == sorted(found)
