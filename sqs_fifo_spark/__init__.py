@@ -7,7 +7,6 @@ micro-batch once in `foreachBatch`; the errors are those with which a query can 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.errors import (
@@ -68,20 +67,25 @@ __all__ = [
 ]
 
 
-_LAZY = {
-    "SqsFifoDataSource": "datasource",
-    "in_group_order": "ordering",
-    "once": "batch_ids",
-    "register": "registration",
-}
-"""Names that are imported only when they are asked for, by module: most need Spark, which the local queue does not."""
-
-
 def __getattr__(name: str) -> Any:
-    """Import a name when it is asked for.
+    """Import names when they are asked for: most need Spark, which the local queue does not.
 
-    Raises MissingPackageError where the name needs PySpark, and there is none, or an older one than 4.0.
+    Raises MissingPackageError where there is no PySpark, or an older one than 4.0, for those that need it.
     """
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    if name == "SqsFifoDataSource":
+        from sqs_fifo_spark.datasource import SqsFifoDataSource
+
+        return SqsFifoDataSource
+    if name == "in_group_order":
+        from sqs_fifo_spark.ordering import in_group_order
+
+        return in_group_order
+    if name == "once":
+        from sqs_fifo_spark.batch_ids import once
+
+        return once
+    if name == "register":
+        from sqs_fifo_spark.registration import register
+
+        return register
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

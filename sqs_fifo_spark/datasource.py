@@ -54,9 +54,11 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from sqs_fifo_spark.aws.named import with_url
         from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
-        return SqsFifoStreamReader(parse_source_options(self.options, beside_missing=_READ_A_TABLE), schema)
+        options = with_url(parse_source_options, self.options, beside_missing=_READ_A_TABLE)
+        return SqsFifoStreamReader(options, schema)
 
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -66,6 +68,7 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from sqs_fifo_spark.aws.named import with_url
         from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter
 
         if overwrite:
@@ -73,15 +76,16 @@ class SqsFifoDataSource(DataSource):
                 "output mode 'complete' writes the whole result anew each time, but messages can only be added to a "
                 "queue. Use output mode 'append', or a batch write inside foreachBatch."
             )
-        return SqsFifoStreamWriter(parse_sink_options(self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
+        return SqsFifoStreamWriter(with_url(parse_sink_options, self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
 
     @called_by_spark
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from sqs_fifo_spark.aws.named import with_url
         from sqs_fifo_spark.sink.writer import SqsFifoWriter
 
         if overwrite:
             raise UnsupportedWriteError("messages can only be added to a queue: use mode('append').")
-        return SqsFifoWriter(parse_sink_options(self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
+        return SqsFifoWriter(with_url(parse_sink_options, self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
 
 
 def _without_properties(given: Mapping[str, str]) -> Mapping[str, str]:

@@ -25,10 +25,10 @@ JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 _KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
 """Schemes that are another name for one."""
 
-_NAMES = [each["outputs"] for each in Loader().load_data("partitions")["partitions"]]
+_PARTITIONS = {each["id"]: each["outputs"] for each in Loader().load_data("partitions")["partitions"]}
 """Ends of the names of AWS's hosts, in each of its partitions."""
-_PLAIN = "|".join(re.escape(each["dnsSuffix"]) for each in _NAMES)
-_ANY = "|".join([_PLAIN, *(re.escape(each["dualStackDnsSuffix"]) for each in _NAMES)])
+_PLAIN = "|".join(re.escape(each["dnsSuffix"]) for each in _PARTITIONS.values())
+_ANY = "|".join([_PLAIN, *(re.escape(each["dualStackDnsSuffix"]) for each in _PARTITIONS.values())])
 _AWS_REGION = re.compile(rf"(?:^|\.)([a-z]{{2,4}}(?:-[a-z]+)+-\d+)\.(?:.+\.)?(?:{_ANY})$")
 _REGION_OF_HOST = {"queue.amazonaws.com": "us-east-1"}
 """SQS's first host, which names no region; botocore's data has it as the `sslCommonName` of that region."""
@@ -38,6 +38,8 @@ _PLAIN_AWS_HOST = re.compile(rf"sqs\.[a-z0-9-]+\.(?:{_PLAIN})|(?:[a-z0-9-]+\.)?q
 _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(?:\.fifo)?")
+_QUEUE_ARN = re.compile(rf"arn:([a-z-]+):sqs:([a-z]+(?:-[a-z]+)+-\d+):(\d{{12}}):({_QUEUE_NAME.pattern})")
 _DATABRICKS_PATH = re.compile(r"(file:/*)?/(dbfs|Volumes)(/|$)")
 _RUNTIME_OF_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 """Set in the environment there. Elsewhere a path may be called anything."""
@@ -178,17 +180,47 @@ def endpoint(option: Option, value: str) -> str:
     return value
 
 
+def queue(option: Option, value: str) -> str:
+    """Return the URL of a queue that is given by URL or ARN; a name stays one, for only SQS knows its URL."""
+    if is_name(value):
+        _require_fifo(option, value, value)
+        return value
+    if "://" not in _without_password(option, value) and not value.startswith("arn:"):
+        raise refuse(option, value, "it must be a queue's URL, ARN, or name, such as bids.fifo.")
+    return queue_url(option, value)
+
+
+def is_name(queue: str) -> bool:
+    """Return True if a queue is given by its name."""
+    return _QUEUE_NAME.fullmatch(queue) is not None
+
+
 def queue_url(option: Option, value: str) -> str:
+    """Return the URL of a queue that is given by URL or ARN."""
+    if value.startswith("arn:"):
+        value = _url_of_arn(option, value)
     path = urlsplit(url(option, _without_query(option, value))).path.rstrip("/")
     if path.count("/") < 2:
         example = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
         raise refuse(option, value, f"it must be a queue's URL, such as {example}.")
-    if not path.endswith(".fifo"):
+    _require_fifo(option, path, value)
+    return value
+
+
+def _require_fifo(option: Option, name: str, value: str) -> None:
+    if not name.endswith(".fifo"):
         raise NotFifoQueueError(
             f"option '{option.name}' is {value!r}, a standard queue: the name of a FIFO queue ends in '.fifo'. "
             "A standard queue has no message groups, and no order."
         )
-    return value
+
+
+def _url_of_arn(option: Option, value: str) -> str:
+    found = _QUEUE_ARN.fullmatch(_without_password(option, value))
+    if found is None or found[1] not in _PARTITIONS:
+        raise refuse(option, value, "it must be a queue's ARN, such as arn:aws:sqs:eu-west-1:123456789012:bids.fifo.")
+    partition, region, account, name = found.groups()
+    return f"https://sqs.{region}.{_PARTITIONS[partition]['dnsSuffix']}/{account}/{name}"
 
 
 def journal_location(option: Option, value: str) -> str:
@@ -242,6 +274,12 @@ def _segments(location: str) -> list[str]:
     parts = urlsplit(location)
     kind = _KINDS.get(parts.scheme, parts.scheme)
     return [kind, parts.netloc.lower(), *filter(None, unquote(parts.path).split("/"))]
+
+
+def account_id(option: Option, value: str) -> str:
+    if not re.fullmatch(r"[0-9]{12}", value):
+        raise refuse(option, value, "it must be the 12 digits of an AWS account.")
+    return value
 
 
 def role_arn(option: Option, value: str) -> str:
@@ -325,6 +363,7 @@ def is_sqs(url: str) -> bool:
 
 
 def endpoint_of(queue_url: str) -> str | None:
-    """Return the URL's own host as an endpoint, unless the endpoint follows from the region."""
+    """Return the URL's own host as an endpoint, unless it has none, or the endpoint follows from the region."""
     parts = urlsplit(queue_url)
-    return None if _PLAIN_AWS_HOST.fullmatch(parts.hostname or "") else f"{parts.scheme}://{parts.netloc}"
+    is_own = parts.hostname and not _PLAIN_AWS_HOST.fullmatch(parts.hostname)
+    return f"{parts.scheme}://{parts.netloc}" if is_own else None

@@ -124,6 +124,11 @@ class QueueCalls:
         self._config = aws.ClientConfig(options.region, options.endpoint_url, options.identity)
 
     @property
+    def _queue(self) -> dict[str, str]:
+        """The parameters by which SQS knows the queue."""
+        return {"QueueUrl": self._url}
+
+    @property
     def call_counts(self) -> CallCounts:
         """Numbers of calls that it has made so far."""
         return self._tally.calls
@@ -184,12 +189,12 @@ class QueueCalls:
                 client = aws.sqs_client(self._config, wait_time_s)
                 begin = getattr(client, "begin", None)
                 if begin is not None:
-                    pending: Ask = begin(operation, QueueUrl=self._url, **arguments)
+                    pending: Ask = begin(operation, **self._queue, **arguments)
                     return pending
 
             def ask() -> Mapping[str, Any]:
                 with without_sdk_logs():
-                    answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+                    answer: Mapping[str, Any] = getattr(client, operation)(**self._queue, **arguments)
                     return answer
 
             return beside(ask)
@@ -210,7 +215,7 @@ class QueueCalls:
     ) -> Mapping[str, Any]:
         def ask() -> Mapping[str, Any]:
             client = aws.sqs_client(self._config, wait_time_s)
-            answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+            answer: Mapping[str, Any] = getattr(client, operation)(**self._queue, **arguments)
             return answer
 
         try:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from sqs_fifo_spark import option_rules as rules
+from sqs_fifo_spark.aws.named import with_url
 from sqs_fifo_spark.option_rules import Option
 from sqs_fifo_spark.options import SOURCE, ConnectionOptions, SourceOptions, parse_source_options
 from sqs_fifo_spark.options.table import OptionTable, options_of
@@ -66,4 +67,4 @@ def parse_connection(
 ) -> SourceOptions:
     """Return the options of the flags in `chosen`, and `more`; raises as `parse_source_options` does."""
     place = _NOT_OPENED if journal_location is None else journal_location
-    return parse_source_options({"journalLocation": place, **given_options(chosen), **more})
+    return with_url(parse_source_options, {"journalLocation": place, **given_options(chosen), **more})

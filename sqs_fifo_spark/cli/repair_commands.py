@@ -16,6 +16,7 @@ import click
 import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
+from sqs_fifo_spark.aws.named import with_url
 from sqs_fifo_spark.cli.export import json_lines
 from sqs_fifo_spark.cli.flags import given_options, journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, time_text
@@ -244,8 +245,8 @@ def _id_in(line: bytes) -> str | None:
 
 def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], row: pa.RecordBatch) -> PutAside:
     """Return a function that sends a row to the queue. Raises now for faults that show before `row` is sent there."""
-    chosen = {name: value for name, value in connection.items() if not name.startswith("journal_")}
-    options = parse_sink_options(given_options({**chosen, "queue_url": url}, SINK))
+    others = {name: value for name, value in connection.items() if not name.startswith(("journal_", "queue_"))}
+    options = with_url(parse_sink_options, given_options({**others, "queue_url": url}, SINK))
     queue = SinkQueue(options, SYSTEM_CLOCK)
     facts = queue.describe()
     if facts.arn == journal.queue_arn:

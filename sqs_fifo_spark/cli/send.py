@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
+from sqs_fifo_spark.aws.named import with_url
 from sqs_fifo_spark.cli.flags import connection_flags, given_options
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, status_of
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
@@ -60,7 +61,7 @@ def send(
         raise click.UsageError("--dedup-id is for the one message of --body; lines have messageDeduplicationId.")
     if body is not None and not group:
         raise click.UsageError("--group is missing: the message of --body needs a message group, such as auction-1.")
-    options = parse_sink_options(given_options({**connection, "message_group_id": group}, SINK))
+    options = with_url(parse_sink_options, given_options({**connection, "message_group_id": group}, SINK))
     lines = [{"body": body, "messageDeduplicationId": dedup_id}] if file is None else _read(file)
     if not lines:
         raise click.UsageError("there is no line, so nothing to send.")

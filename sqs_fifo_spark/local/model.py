@@ -219,8 +219,7 @@ class FifoModel:
         return f"arn:aws:sqs:{self.region}:{ACCOUNT}:{name}"
 
     def _by_arn(self, arn: str) -> FifoQueue | None:
-        name = arn.rpartition(":")[2]
-        return self._queues.get(name) if self._arn(name) == arn else None
+        return self._queues.get(name) if self._arn(name := arn.rpartition(":")[2]) == arn else None
 
     # Queues
 
@@ -268,8 +267,9 @@ class FifoModel:
             raise errors.invalid_value(written, "RedrivePolicy", reason)
 
     def _get_queue_url(self, request: Request, base_url: str) -> Response:
-        queue = self._queue_at(validation.required_text(request, "QueueName"))
-        return {"QueueUrl": _queue_url(base_url, queue.name)}
+        if (validation.optional_text(request, "QueueOwnerAWSAccountId") or ACCOUNT) != ACCOUNT:
+            raise errors.queue_does_not_exist()
+        return {"QueueUrl": _queue_url(base_url, self._queue_at(validation.required_text(request, "QueueName")).name)}
 
     def _list_queues(self, request: Request, base_url: str) -> Response:
         prefix = validation.optional_text(request, "QueueNamePrefix") or ""

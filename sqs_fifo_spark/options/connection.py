@@ -25,9 +25,15 @@ class QueueOptions:
 
     queue_url: str = option(
         "queueUrl",
-        rules.queue_url,
-        "URL of the FIFO queue, such as `https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo`.",
+        rules.queue,
+        "The FIFO queue: its URL, such as `https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo`, its ARN, or "
+        "its name. SQS is asked for the URL of a name, which needs the permission `sqs:GetQueueUrl`.",
         is_required=True,
+    )
+    queue_owner_account_id: str | None = option(
+        "queueOwnerAccountId",
+        rules.account_id,
+        "AWS account of a queue that is given by its name, if it is another one than that of the credentials.",
     )
     region: str | None = option(
         "region",
@@ -48,7 +54,7 @@ class QueueOptions:
 
     @property
     def queue_name(self) -> str:
-        """The last part of the queue's URL."""
+        """The queue's name, which is the last part of its URL."""
         return urlsplit(self.queue_url).path.rpartition("/")[2]
 
 
@@ -168,6 +174,14 @@ class ConnectionOptions(Identity, QueueOptions):
     def journal_identity(self) -> Identity:
         """The identity that signs the calls to S3."""
         return AWS_CHAIN if self.journal_credentials == "chain" else self.identity
+
+
+def require_one_account(options: QueueOptions) -> None:
+    if options.queue_owner_account_id is not None and not rules.is_name(options.queue_url):
+        raise OptionError(
+            "option 'queueOwnerAccountId' is given, and 'queueUrl' is no name but says the account itself. Leave "
+            "queueOwnerAccountId out."
+        )
 
 
 def require_one_region(options: QueueOptions, queue_url: str = "queueUrl") -> None:

@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from sqs_fifo_spark import option_rules as rules
 from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.option_rules import option
-from sqs_fifo_spark.options.connection import ConnectionOptions, require_one_base, require_one_region, require_s3
+from sqs_fifo_spark.options.connection import (
+    ConnectionOptions,
+    require_one_account,
+    require_one_base,
+    require_one_region,
+    require_s3,
+)
 
 _MAX_UNRECORDED_ROWS = 80
 """All that the calls of one task have under way."""
@@ -135,6 +141,7 @@ class SinkOptions(ConnectionOptions, SendOptions):
 
 def require_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
     """Raise OptionError for options that do not go together; `given` are those that the user has written."""
+    require_one_account(options)
     require_one_region(options)
     refused = bad_records_queue(options)
     if refused is not None:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from sqs_fifo_spark import option_rules as rules
 from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.option_rules import option
-from sqs_fifo_spark.options.connection import ConnectionOptions, require_one_base, require_one_region, require_s3
+from sqs_fifo_spark.options.connection import (
+    ConnectionOptions,
+    require_one_account,
+    require_one_base,
+    require_one_region,
+    require_s3,
+)
 
 MAX_VISIBILITY_S = 43_200
 """SQS holds a message for at most 12 hours."""
@@ -128,6 +134,7 @@ class SourceOptions(ConnectionOptions):
 
 def require_source(options: SourceOptions) -> None:
     """Raise OptionError for options that do not go together."""
+    require_one_account(options)
     require_one_region(options)
     require_one_base(options)
     require_s3(options, journalLocation=options.journal_location)

@@ -138,7 +138,12 @@ WRONG = {
     "failOnDataLoss": ("true or false.", "yes"),
     "deleteAfter": ("commit or journal.", "never", "receive", "true", "commit,journal"),
     "endpointUrl": ("an http:// or https:// URL.", "localhost:9324", "http://", "http://host:port"),
-    "queueUrl": ("an http:// or https:// URL.", "bids.fifo"),
+    "queueUrl": (
+        "a queue's URL, ARN, or name, such as bids.fifo.",
+        "sqs.eu-west-1.amazonaws.com/1/bids.fifo",
+        "a:b.fifo",
+    ),
+    "queueOwnerAccountId": ("the 12 digits of an AWS account.", "mine", "12345678901"),
     "roleArn": (f"a role's ARN, such as {ROLE}.", "reader", ROLE.replace("role", "user")),
     "credentialsProvider": (
         "module:function, such as mycompany.aws:credentials.",
@@ -287,6 +292,7 @@ def test_the_remedy_works(option: str, value: str) -> None:
 NONE = (
     *("endpoint_url", "service_credential", "credentials_provider", "profile", "access_key_id", "secret_access_key"),
     *("session_token", "role_arn", "role_external_id", "sts_endpoint", "journal_endpoint_url", "max_calls_per_s"),
+    "queue_owner_account_id",
 )
 DEFAULTS: dict[str, Any] = {
     "queue_url": URL,
@@ -576,6 +582,54 @@ def test_a_default_written_as_the_readme_shows_it_is_the_default(option: Option)
         value = option.rule(option, form)
         assert value == option.default
         assert type(value) is type(option.default)
+
+
+@pytest.mark.parametrize(
+    ("arn", "host"),
+    [
+        ("arn:aws:sqs:eu-west-1", "sqs.eu-west-1.amazonaws.com"),
+        ("arn:aws-us-gov:sqs:us-gov-west-1", "sqs.us-gov-west-1.amazonaws.com"),
+        ("arn:aws-cn:sqs:cn-north-1", "sqs.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["", "http://127.0.0.1:9324"])
+def test_an_arn_says_url_and_region(arn: str, host: str, endpoint: str) -> None:
+    """The queue is called in its own region, unless an endpoint is given."""
+    options = parse(queueUrl=f"{arn}:123456789012:bids.fifo", **({"endpointUrl": endpoint} if endpoint else {}))
+    assert options.queue_url == f"https://{host}/123456789012/bids.fifo"
+    assert (options.region, options.endpoint_url or "") == (arn.rpartition(":")[2], endpoint)
+    assert options.queue_name == "bids.fifo"
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "arn:aws:sns:eu-west-1:123456789012:bids.fifo",
+        "arn:aws:sqs:eu-west-1:bids.fifo",
+        "arn:aws:sqs::123456789012:bids.fifo",
+        "arn:aws-none:sqs:eu-west-1:123456789012:bids.fifo",
+        "arn:aws:sqs:eu-west-1:123456789012:bids/1.fifo",
+    ],
+)
+@pytest.mark.parametrize("option", ["queueUrl", "badRecordsQueueUrl"])
+def test_an_arn_of_something_else_is_refused(option: str, arn: str) -> None:
+    rule = "it must be a queue's ARN, such as arn:aws:sqs:eu-west-1:123456789012:bids.fifo."
+    assert refusal({option: arn}, side="sink") == f"option '{option}' is {arn!r}; {rule}"
+
+
+@pytest.mark.parametrize("name", ["bids", "arn:aws:sqs:eu-west-1:123456789012:bids"])
+def test_a_standard_queue_is_refused_however_it_is_named(name: str) -> None:
+    assert re.match(r"option 'queueUrl' is '.*bids', a standard queue: ", refusal({"queueUrl": name}))
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_a_name_may_be_that_of_another_account_s_queue(side: str) -> None:
+    """URL and ARN say the account themselves."""
+    given = {"queueUrl": "bids.fifo", "queueOwnerAccountId": "123456789012"}
+    options: Any = SIDES[side][1]({**REQUIRED, **given})
+    assert (options.queue_url, options.queue_owner_account_id) == ("bids.fifo", "123456789012")
+    assert (options.queue_name, options.region, options.endpoint_url) == ("bids.fifo", None, None)
+    assert "Leave queueOwnerAccountId out" in refusal({"queueOwnerAccountId": "123456789012"}, side=side)
 
 
 def test_the_host_of_a_queue_url_is_free_where_an_endpoint_is_given() -> None:

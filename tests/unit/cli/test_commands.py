@@ -73,7 +73,7 @@ def test_exit_statuses_stand_in_the_help() -> None:
         (["frobnicate"], "No such command 'frobnicate'. See 'sqs-fifo-spark --help'."),
         (["peek", "--frob"], "See 'sqs-fifo-spark peek --help'."),
         (["peek"], "option 'queueUrl' is missing."),
-        (["peek", "--queue-url", "bids"], "option 'queueUrl' is 'bids'; it must be an http:// or https:// URL."),
+        (["peek", "--queue-url", "a/b"], "option 'queueUrl' is 'a/b'; it must be a queue's URL, ARN, or name, such as"),
         (["peek", "--queue-url", "https://h/1/bids"], "a standard queue"),
         (["peek", "--queue-url", "https://h/1/b.fifo", "--role-external-id", "xy"], "is given without 'roleArn'"),
         (["journal", "show"], "Missing option '--journal-location'."),

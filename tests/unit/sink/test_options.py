@@ -86,8 +86,8 @@ def test_every_option_of_a_sink_is_read() -> None:
     given = {name: value for name, (value, _, _) in GIVEN.items()}
     options = parse_sink_options(given)
     assert dataclasses.asdict(options) == DEFAULTS | {name: value for _, name, value in GIVEN.values()}
-    # By awsAccessKeyId, and by badRecordsPath.
-    excluded = {"serviceCredential", "credentialsProvider", "profile", "badRecordsQueueUrl"}
+    # By awsAccessKeyId, by badRecordsPath, and by a queueUrl that is no name.
+    excluded = {"serviceCredential", "credentialsProvider", "profile", "badRecordsQueueUrl", "queueOwnerAccountId"}
     assert set(given) | excluded == {option.name for option in SINK.options}
     lower = {name.lower(): value for name, value in given.items()}
     added = {"checkpointlocation": "/c", "queryname": "q"}

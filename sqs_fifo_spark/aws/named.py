@@ -1,0 +1,45 @@
+"""A queue that is given by its name: SQS is asked for its URL, and all that follows has that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, QueueCalls
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.option_rules import is_name
+from sqs_fifo_spark.options import ConnectionOptions
+
+OptionsT = TypeVar("OptionsT", bound=ConnectionOptions)
+_NAMED_BY = ("queueurl", "queueowneraccountid")
+
+
+class _NamedQueue(QueueCalls):
+    """A queue of which only the name is known."""
+
+    def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
+        super().__init__(options, clock)
+        self._owner = options.queue_owner_account_id
+
+    @property
+    def _queue(self) -> dict[str, str]:
+        return {"QueueName": self._url, **({"QueueOwnerAWSAccountId": self._owner} if self._owner else {})}
+
+    def url(self) -> str:
+        """Return the queue's URL. Raises as `QueueCalls.describe` does."""
+        return str(self._retrying("get_queue_url", CALL_BUDGET_S)["QueueUrl"])
+
+
+def with_url(
+    parse: Callable[..., OptionsT], given: Mapping[str, str], clock: Clock = SYSTEM_CLOCK, **more: Any
+) -> OptionsT:
+    """Return `parse(given, **more)`, in which a queue that is given by its name has the URL that SQS says.
+
+    Runs on the driver. Makes one call, GetQueueUrl, if it is given so; else none. Raises as `parse` does, and as
+    `QueueCalls.describe`: QueueNotFoundError if there is no such queue in the region and the account.
+    """
+    options = parse(given, **more)
+    if not is_name(options.queue_url):
+        return options
+    others = {key: value for key, value in given.items() if key.lower() not in _NAMED_BY}
+    return parse({**others, "queueUrl": _NamedQueue(options, clock).url()}, **more)

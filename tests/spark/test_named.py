@@ -1,0 +1,23 @@
+"""Queues that are given by ARN and by name."""
+
+from __future__ import annotations
+
+from tests.spark.sink import take_all
+from tests.spark.support import Rig, running
+
+
+def test_a_stream_goes_on_however_its_queues_are_given(rig: Rig) -> None:
+    """By ARN, by URL, by name: the journal and the checkpoint are the same."""
+    accepted_url = rig.create_queue("accepted.fifo")
+    arn = rig.call("GetQueueAttributes", QueueUrl=rig.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    endpoint = {"endpointUrl": rig.server.endpoint_url}
+    for queue, target in ((arn, "accepted.fifo"), (rig.url, accepted_url), ("test.fifo", "accepted.fifo")):
+        rig.send(10, groups=2)
+        messages = rig.source(queueUrl=queue, **endpoint)
+        rows = messages.withColumn("messageDeduplicationId", messages.messageId)
+        writer = rows.writeStream.format("sqsfifo").option("queueUrl", target).options(**endpoint)
+        with running(writer.option("checkpointLocation", str(rig.home / "checkpoint")).start()) as query:
+            rig.drain(query)
+    held = take_all(rig.server, accepted_url)
+    assert sorted(each.body for each in held) == sorted(f"body {number}" for number in range(len(rig.sent)))
+    assert rig.server.requests.counts()["GetQueueUrl"] >= 3
