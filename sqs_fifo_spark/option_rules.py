@@ -25,8 +25,11 @@ JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 _KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
 """Schemes that are another name for one."""
 
-_PARTITIONS = {each["id"]: each["outputs"] for each in Loader().load_data("partitions")["partitions"]}
-"""Ends of the names of AWS's hosts, in each of its partitions."""
+_PARTITIONS = {
+    each["id"]: {**each["outputs"], "regionRegex": each["regionRegex"]}
+    for each in Loader().load_data("partitions")["partitions"]
+}
+"""Ends of the names of AWS's hosts, and the form of its regions, in each of its partitions."""
 _PLAIN = "|".join(re.escape(each["dnsSuffix"]) for each in _PARTITIONS.values())
 _ANY = "|".join([_PLAIN, *(re.escape(each["dualStackDnsSuffix"]) for each in _PARTITIONS.values())])
 _AWS_REGION = re.compile(rf"(?:^|\.)([a-z]{{2,4}}(?:-[a-z]+)+-\d+)\.(?:.+\.)?(?:{_ANY})$")
@@ -39,7 +42,7 @@ _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(?:\.fifo)?")
-_QUEUE_ARN = re.compile(rf"arn:([a-z-]+):sqs:([a-z]+(?:-[a-z]+)+-\d+):(\d{{12}}):({_QUEUE_NAME.pattern})")
+_QUEUE_ARN = re.compile(rf"arn:([a-z-]+):sqs:([a-z]+(?:-[a-z]+)+-[0-9]+):([0-9]{{12}}):({_QUEUE_NAME.pattern})")
 _DATABRICKS_PATH = re.compile(r"(file:/*)?/(dbfs|Volumes)(/|$)")
 _RUNTIME_OF_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 """Set in the environment there. Elsewhere a path may be called anything."""
@@ -147,7 +150,7 @@ def _without_password(option: Option, value: str) -> str:
 
 def _without_query(option: Option, value: str) -> str:
     """Refuse a query string, and do not show it: it may be a signature or a token."""
-    if "://" in value and ("?" in value or "#" in value):
+    if ("://" in value or value.startswith("arn:")) and ("?" in value or "#" in value):
         raise OptionError(f"option '{option.name}' holds a '?' or a '#'; give the plain location, without parameters.")
     return value
 
@@ -216,11 +219,12 @@ def _require_fifo(option: Option, name: str, value: str) -> None:
 
 
 def _url_of_arn(option: Option, value: str) -> str:
-    found = _QUEUE_ARN.fullmatch(_without_password(option, value))
-    if found is None or found[1] not in _PARTITIONS:
+    found = _QUEUE_ARN.fullmatch(_without_query(option, _without_password(option, value)))
+    names = _PARTITIONS.get(found[1]) if found else None
+    if found is None or names is None or not re.fullmatch(names["regionRegex"], found[2]):
         raise refuse(option, value, "it must be a queue's ARN, such as arn:aws:sqs:eu-west-1:123456789012:bids.fifo.")
-    partition, region, account, name = found.groups()
-    return f"https://sqs.{region}.{_PARTITIONS[partition]['dnsSuffix']}/{account}/{name}"
+    _, region, account, name = found.groups()
+    return f"https://sqs.{region}.{names['dnsSuffix']}/{account}/{name}"
 
 
 def journal_location(option: Option, value: str) -> str:

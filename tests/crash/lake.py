@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -13,6 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql.functions import spark_partition_id
 
 from sqs_fifo_spark import once
+from sqs_fifo_spark.batch_ids import Batch
 from tests.crash.audit import Delivered
 from tests.crash.traps import Traps
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-_APP = "crash"
 _SCHEMA = pa.schema(
     [
         ("messageId", pa.string()),
@@ -34,17 +34,25 @@ _SCHEMA = pa.schema(
 )
 
 
+class Changed(Exception):
+    """PyIceberg wants to append to a later state of the table."""
+
+
+def changed() -> NoReturn:
+    raise Changed
+
+
 class Lake(ABC):
     """A table in `home`."""
 
     name: str
 
     @abstractmethod
-    def load(self) -> tuple[Any, int | None]:
-        """Return the table as it stands, and the last batch id that it has."""
+    def load(self, batch: Batch) -> tuple[Any, int | None]:
+        """Return the table as it stands, and the last batch id that it has of this query."""
 
     @abstractmethod
-    def append(self, rows: pa.Table, batch_id: int, table: Any) -> None:
+    def append(self, rows: pa.Table, batch: Batch, table: Any) -> None:
         """Commit rows and batch id, unless another driver has committed since `load`."""
 
     @abstractmethod
@@ -54,18 +62,18 @@ class Lake(ABC):
     def writer(self, traps: Traps) -> Callable[[DataFrame, int], None]:
         """Return the function for `foreachBatch`, which can be held before its commit and after it."""
 
-        def write(df: DataFrame, batch_id: int, table: Any) -> None:
+        def write(df: DataFrame, batch: Batch, table: Any) -> None:
             columns = df.select(
                 "messageId", "messageGroupId", "sequenceNumber", spark_partition_id().alias("partition")
             )
             rows = columns.toArrow()
-            rows = rows.append_column("batchId", pa.array([batch_id] * len(rows), pa.int64()))
+            rows = rows.append_column("batchId", pa.array([batch.id] * len(rows), pa.int64()))
             rows = rows.append_column("ordinal", pa.array(range(len(rows)), pa.int64())).cast(_SCHEMA)
             traps.reach("writing")
-            self.append(rows, batch_id, table)
+            self.append(rows, batch, table)
             traps.reach("sink-committed")
 
-        return once(self.load, write)
+        return once(self.load, write, changed=Changed)
 
     def rows(self) -> Iterator[Delivered]:
         for row in self.read().sort_by([("batchId", "ascending"), ("ordinal", "ascending")]).to_pylist():
@@ -85,12 +93,12 @@ class Delta(Lake):
         self._path = str(home / "delta")
         DeltaTable.create(self._path, _SCHEMA, mode="ignore")
 
-    def load(self) -> tuple[DeltaTable, int | None]:
+    def load(self, batch: Batch) -> tuple[DeltaTable, int | None]:
         table = DeltaTable(self._path)
-        return table, table.transaction_version(_APP)
+        return table, table.transaction_version(batch.query)
 
-    def append(self, rows: pa.Table, batch_id: int, table: DeltaTable) -> None:
-        properties = CommitProperties(app_transactions=[Transaction(_APP, batch_id)])
+    def append(self, rows: pa.Table, batch: Batch, table: DeltaTable) -> None:
+        properties = CommitProperties(app_transactions=[Transaction(batch.query, batch.id)])
         write_deltalake(table, rows, mode="append", commit_properties=properties)
 
     def read(self) -> pa.Table:
@@ -107,18 +115,18 @@ class Iceberg(Lake):
         folder.mkdir(exist_ok=True)
         self._catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
         self._catalog.create_namespace_if_not_exists("crash")
-        properties = {"commit.retry.num-retries": "0"}
-        self._catalog.create_table_if_not_exists("crash.rows", _SCHEMA, properties=properties)
+        self._catalog.create_table_if_not_exists("crash.rows", _SCHEMA)
 
-    def load(self) -> tuple[Any, int | None]:
+    def load(self, batch: Batch) -> tuple[Any, int | None]:
         table = self._catalog.load_table("crash.rows")
-        last = table.properties.get(_APP)
+        table.refresh = changed  # type: ignore[method-assign]
+        last = table.properties.get(batch.query)
         return table, None if last is None else int(last)
 
-    def append(self, rows: pa.Table, batch_id: int, table: Any) -> None:
+    def append(self, rows: pa.Table, batch: Batch, table: Any) -> None:
         with table.transaction() as change:
             change.append(rows)
-            change.set_properties({_APP: str(batch_id)})
+            change.set_properties({batch.query: str(batch.id)})
 
     def read(self) -> pa.Table:
         return self._catalog.load_table("crash.rows").scan().to_arrow()

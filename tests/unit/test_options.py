@@ -496,6 +496,7 @@ def test_a_host_that_the_aws_sdk_does_not_take_is_refused_with_what_to_use_inste
     ("option", "value"),
     [
         ("queueUrl", f"https://user:{SECRET}@sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"),
+        ("queueUrl", f"arn:aws:sqs:eu-west-1:123456789012:bids.fifo?X-Amz-Security-Token={SECRET}"),
         ("queueUrl", f"ftp://user:{SECRET}@host/123456789012/bids.fifo"),
         ("queueUrl", f"https://user:{SECRET}@host:port/123456789012/bids.fifo"),
         ("endpointUrl", f"http://user:{SECRET}@127.0.0.1:9324"),
@@ -608,6 +609,7 @@ def test_an_arn_says_url_and_region(arn: str, host: str, endpoint: str) -> None:
         "arn:aws:sqs:eu-west-1:bids.fifo",
         "arn:aws:sqs::123456789012:bids.fifo",
         "arn:aws-none:sqs:eu-west-1:123456789012:bids.fifo",
+        "arn:aws:sqs:cn-north-1:123456789012:bids.fifo",
         "arn:aws:sqs:eu-west-1:123456789012:bids/1.fifo",
     ],
 )
