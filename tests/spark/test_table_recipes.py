@@ -14,7 +14,7 @@ from sqs_fifo_spark import DataLossError, once
 from sqs_fifo_spark.batch_ids import Batch
 from tests.crash.postgres import PostgresServer
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, ROOT, Rig, Sent, failure
+from tests.spark.support import LONG_S, ROOT, Rig, Sent, failure, running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,6 +84,28 @@ def test_an_answer_that_the_catalog_loses_costs_nothing(rig: Rig, monkeypatch: p
         write(rig.spark.createDataFrame([(str(number), "group", "1", "body")], COLUMNS), number)
     assert sorted(row[0] for row in iceberg_rows(recipe)) == ["0", "1", "2"]
     assert is_lost == []
+
+
+def test_a_query_keeps_its_name_as_long_as_its_checkpoint(rig: Rig) -> None:
+    """So a run finds what the last one wrote, and a new checkpoint nothing of the old one's."""
+    last: dict[str, int] = {}
+    written: list[tuple[Batch, int]] = []
+
+    def write(df: DataFrame, batch: Batch, _: object) -> None:
+        written.append((batch, df.count()))
+        last[batch.query] = batch.id
+
+    into = once(lambda batch: (None, last.get(batch.query)), write)
+    for checkpoint in ("checkpoint", "checkpoint", "other"):
+        rig.send(10, groups=2)
+        writer = rig.source().writeStream.foreachBatch(into)
+        with running(writer.option("checkpointLocation", str(rig.home / checkpoint)).start()) as query:
+            rig.drain(query)
+            assert query.id in last
+    assert len(last) == 2
+    for name, ended in last.items():
+        assert [batch.id for batch, _ in written if batch.query == name] == list(range(ended + 1))
+    assert sum(rows for _, rows in written) >= len(rig.sent)
 
 
 @pytest.mark.law("source-5")
