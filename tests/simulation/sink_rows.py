@@ -71,6 +71,8 @@ class Traffic:
                 if self._by_column and rows[at].flaw == "poison" and self._equal:  # a good row has its id, too
                     equal = rows[at]._replace(body=f"good-{rows[at].body}", flaw="")
                     rows.insert(rng.randint(0, len(rows)), equal)
+                if self._keeps and rng.random() < 0.3:  # equal ones, perhaps in two tasks, are kept side by side
+                    rows.insert(rng.randint(0, len(rows)), rows[at])
         return rows
 
     def calm_down(self) -> None:
