@@ -6,6 +6,15 @@ import pyarrow as pa
 
 _ATTRIBUTE_VALUE = pa.struct([("dataType", pa.string()), ("stringValue", pa.string()), ("binaryValue", pa.binary())])
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
+_SNS = pa.struct(
+    [
+        ("topicArn", pa.string()),
+        ("messageId", pa.string()),
+        ("sequenceNumber", pa.string()),
+        ("subject", pa.string()),
+        ("timestamp", _TIMESTAMP),
+    ]
+)
 ARROW_SCHEMA = pa.schema(
     [
         ("messageId", pa.string()),
@@ -20,6 +29,7 @@ ARROW_SCHEMA = pa.schema(
         ("awsTraceHeader", pa.string()),
         ("deadLetterQueueSourceArn", pa.string()),
         ("messageAttributes", pa.map_(pa.string(), _ATTRIBUTE_VALUE)),
+        ("sns", _SNS),
     ]
 )
 """The source's columns, in order, as Arrow types."""

@@ -22,7 +22,7 @@ with needs_spark():
     )
     from pyspark.sql.types import StructType
 
-    from sqs_fifo_spark.schema import SCHEMA
+    from sqs_fifo_spark.schema import schema_of
 
 
 _READ_A_TABLE = (
@@ -49,8 +49,7 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def schema(self) -> StructType:
-        parse_source_options(_without_properties(self.options))
-        return SCHEMA
+        return schema_of(parse_source_options(_without_properties(self.options)))
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

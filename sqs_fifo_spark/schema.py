@@ -23,6 +23,8 @@ from sqs_fifo_spark.errors import SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sqs_fifo_spark.options import SourceOptions
+
 _ATTRIBUTE_VALUE = StructType(
     [
         StructField("dataType", StringType()),
@@ -46,10 +48,25 @@ SCHEMA = StructType(
         StructField("messageAttributes", MapType(StringType(), _ATTRIBUTE_VALUE)),
     ]
 )
-"""The source's columns. A user's own schema may name a subset of them, in any order and case."""
+"""The source's columns, unless more are asked for."""
+_SNS = StructType(
+    [
+        StructField("topicArn", StringType()),
+        StructField("messageId", StringType()),
+        StructField("sequenceNumber", StringType()),
+        StructField("subject", StringType()),
+        StructField("timestamp", TimestampType()),
+    ]
+)
+EVERY_COLUMN = StructType([*SCHEMA.fields, StructField("sns", _SNS)])
+"""All columns. A user's own schema may name a subset of them, in any order and case."""
+
+_NAMES = {name.lower(): name for name in EVERY_COLUMN.names}
 
 
-_NAMES = {name.lower(): name for name in SCHEMA.names}
+def schema_of(options: SourceOptions) -> StructType:
+    """Return the columns of a source for which the user gives no schema."""
+    return EVERY_COLUMN if options.unwrap == "sns" else SCHEMA
 
 
 def known_name(name: str) -> str | None:
@@ -73,13 +90,13 @@ def arrow_schema(schema: StructType) -> dict[str, pa.Field]:
         if name is None:
             raise SchemaError(
                 f"the schema names a column '{field.name}', which this source does not have. Its columns are "
-                f"{', '.join(SCHEMA.names)}."
+                f"{', '.join(EVERY_COLUMN.names)}."
             )
         if name in fields:
             raise SchemaError(
                 f"the schema names column '{name}' twice, as '{fields[name].name}' and '{field.name}'. Leave one out."
             )
-        expected = SCHEMA[name].dataType
+        expected = EVERY_COLUMN[name].dataType
         if field.dataType != expected:
             is_ntz = field.dataType == TimestampNTZType()  # TIMESTAMP means that under spark.sql.timestampType
             raise SchemaError(

@@ -29,9 +29,9 @@ _ENDINGS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json
 def rows_as_json(batch: pa.RecordBatch, *, bodies: bool = True) -> Iterator[dict[str, Any]]:
     """Yield rows of the source's columns as JSON has them: times as text, attributes as an object, bytes in base64.
 
-    Without `bodies` they have no content.
+    Without `bodies` they have no content. `sns` is there where a row has it.
     """
-    names = [name for name in batch.schema.names if bodies or name not in CONTENT]
+    names = [name for name in batch.schema.names if bodies or name not in (*CONTENT, "sns")]
     for row in pa.Table.from_batches([batch]).select(names).to_pylist():
         for name in names:
             if name.endswith("Timestamp") and row[name]:
@@ -41,6 +41,10 @@ def rows_as_json(batch: pa.RecordBatch, *, bodies: bool = True) -> Iterator[dict
                 name: {key: _text(each) for key, each in value.items() if each is not None}
                 for name, value in row["messageAttributes"] or ()
             }
+        if row.get("sns") is None:
+            row.pop("sns", None)
+        else:
+            row["sns"] = {**row["sns"], "timestamp": time_text(row["sns"]["timestamp"])}
         yield row
 
 

@@ -124,6 +124,13 @@ class SourceOptions(ConnectionOptions):
         "(`journal`), which frees its group at once, and leaves the journal as the only copy.",
         default="commit",
     )
+    unwrap: str = option(
+        "unwrap",
+        rules.one_of("none", "sns"),
+        "`sns`: a body that is an SNS notification becomes its message, and the column `sns` has the rest. Any other "
+        "body stays as it is.",
+        default="none",
+    )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         rules.boolean,

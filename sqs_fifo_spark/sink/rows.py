@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, MapType, Row, StringType, StructField,
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import OptionError, SchemaError
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.schema import SCHEMA, known_name
+from sqs_fifo_spark.schema import EVERY_COLUMN, SCHEMA, known_name
 
 _ATTRIBUTES = SCHEMA["messageAttributes"].dataType
 _PLAIN_ATTRIBUTES = MapType(StringType(), StringType())
@@ -46,7 +46,7 @@ def uses_deduplication_column(schema: StructType, options: SinkOptions) -> bool:
     `schema` is a `sink_schema`. Raises SchemaError, or OptionError where an option would mend it.
     """
     names = schema.fieldNames()
-    known = SCHEMA.fieldNames()
+    known = EVERY_COLUMN.fieldNames()
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

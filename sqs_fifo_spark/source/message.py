@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
+from sqs_fifo_spark.source.envelope import Attributes, open_envelope
 
 SYSTEM_ATTRIBUTES = (
     "MessageGroupId",
@@ -68,11 +69,20 @@ class Message(NamedTuple):
         return f"<Message {self.receipt.message_id}: {self.size} bytes>"
 
 
-def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float) -> Message:
-    """Return the message that stands in one entry of a `ReceiveMessage` answer."""
+def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float, opens_envelopes: bool = False) -> Message:
+    """Return the message that stands in one entry of a `ReceiveMessage` answer, without SNS's envelope if it is to be.
+
+    An envelope stays closed if the message has an attribute of its own by the name of one in there.
+    """
     system: Mapping[str, str] = answer.get("Attributes", {})
     body: str = answer["Body"]
-    attributes: Mapping[str, Mapping[str, Any]] = answer.get("MessageAttributes") or {}
+    attributes: Attributes = answer.get("MessageAttributes") or {}
+    size = _size(body, attributes)
+    notification = open_envelope(body) if opens_envelopes else None
+    if notification is not None and attributes.keys() & notification.attributes.keys():
+        notification = None
+    if notification is not None:
+        body, attributes = notification.body, {**attributes, **notification.attributes}
     sent_at_ms = int(system.get("SentTimestamp", 0))
     first_received_ms = system.get("ApproximateFirstReceiveTimestamp")
     receipt = Receipt(
@@ -108,11 +118,12 @@ def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float) -> 
             )
             for name, value in attributes.items()
         ],
+        None if notification is None else notification.sns,
     )
-    return Message(receipt, row, _size(body, attributes))
+    return Message(receipt, row, size)
 
 
-def _size(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
+def _size(body: str, attributes: Attributes) -> int:
     size = len(body.encode("utf-8"))
     for name, value in attributes.items():
         size += len(name.encode("utf-8")) + len(value.get("DataType", "").encode("utf-8"))
@@ -137,6 +148,11 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(4 * (count + 1)))], children=[nothing])
     if all(value is None for value in values):
         return pa.nulls(count, kind)
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        children = [[None if value is None else value[name] for value in values] for name in names]
+        arrays = [_array(each, field.type) for each, field in zip(children, kind, strict=True)]
+        return pa.Array.from_buffers(kind, count, [_validity(values)], children=arrays)
     if pa.types.is_string(kind):
         texts = [b"" if value is None else value.encode() for value in values]
         ends = array("i", itertools.accumulate(map(len, texts), initial=0))
@@ -157,18 +173,17 @@ def _validity(values: Sequence[Any]) -> pa.Buffer | None:
     return pa.py_buffer(bytes(bits))
 
 
-def from_arrow(receipts: Sequence[Receipt], rows: pa.RecordBatch) -> list[Message]:
-    """Return the messages that `to_arrow` made `rows` of; `receipts` has one for each row, in order."""
-    # Timestamps go back to the numbers that they were made of: Arrow takes no mix of the two.
-    columns = [
-        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-        for column in rows.columns
+def from_arrow(receipts: Sequence[Receipt], rows: pa.RecordBatch, sizes: Sequence[int]) -> list[Message]:
+    """Return the messages that `to_arrow` made `rows` of; there is a receipt and a size for each row, in order."""
+    columns = [column.cast(_numbers_for(column.type)).to_pylist() for column in rows.columns]
+    return [
+        Message(receipt, row, size)
+        for receipt, row, size in zip(receipts, zip(*columns, strict=True), sizes, strict=True)
     ]
-    messages = []
-    for receipt, row in zip(receipts, zip(*columns, strict=True), strict=True):
-        attributes = {
-            name: {key[0].upper() + key[1:]: text for key, text in value.items() if text is not None}
-            for name, value in row[-1] or ()
-        }
-        messages.append(Message(receipt, row, _size(row[1], attributes)))
-    return messages
+
+
+def _numbers_for(kind: pa.DataType) -> pa.DataType:
+    """Return the type with numbers in place of timestamps, of which they were made: Arrow takes no mix of the two."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _numbers_for(field.type)) for field in kind])
+    return pa.int64() if pa.types.is_timestamp(kind) else kind

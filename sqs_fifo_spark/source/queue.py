@@ -94,6 +94,7 @@ class Queue(QueueCalls):
         self.counts: Counts | None = None
         """The queue's last answer about its messages, if it was asked."""
         self._visibility_timeout_s = options.visibility_timeout_s
+        self._opens_envelopes = options.unwrap == "sns"
         self._refused: set[str] = set()
         """Codes of refused entries that were logged."""
         self._deletes = 1 if self.pace.is_slow else deletes
@@ -170,6 +171,7 @@ class Queue(QueueCalls):
             max_messages=max_messages,
             wait_time_s=wait_time_s,
             visibility_timeout_s=self._visibility_timeout_s,
+            opens_envelopes=self._opens_envelopes,
         )
         if is_beside:
             receive.begin(functools.partial(self._begin, "receive_message", receive.long_s, self._beside))

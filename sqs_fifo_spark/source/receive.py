@@ -47,13 +47,21 @@ class Receive:
     """One receive. `begin` sends it, if anybody calls that; `ask` returns its answer, or makes a try of its own."""
 
     def __init__(
-        self, url: str, clock: Clock, *, max_messages: int, wait_time_s: int, visibility_timeout_s: int
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        max_messages: int,
+        wait_time_s: int,
+        visibility_timeout_s: int,
+        opens_envelopes: bool = False,
     ) -> None:
         self._url = url
         self._clock = clock
         self._max_messages = min(MAX_ENTRIES, max_messages)
         self._wait_time_s = wait_time_s
         self._visibility_timeout_s = visibility_timeout_s
+        self._opens_envelopes = opens_envelopes
         self.long_s = wait_time_s if wait_time_s > 1 else 0
         """Seconds that SQS may wait; 0 for a second or less, which is well within the timeout of every other call."""
         self._within_s = WORTH * visibility_timeout_s
@@ -150,7 +158,9 @@ class Receive:
 
     def _message(self, answer: Mapping[str, Any], received_at: float) -> Message:
         try:
-            return from_sqs(answer, receive=self._number, received_at=received_at)
+            return from_sqs(
+                answer, receive=self._number, received_at=received_at, opens_envelopes=self._opens_envelopes
+            )
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             name = answer.get("MessageId") if isinstance(answer, Mapping) else None
             # Not the error's text: that may be the message's own.

@@ -136,6 +136,7 @@ WRONG = {
     "maxFetchSeconds": ("a number of seconds from 0.1 to 21600.", "0", "21601", "x"),
     "numPartitions": ("a whole number from 1 to 1000.", "0", "1001", "auto"),
     "failOnDataLoss": ("true or false.", "yes"),
+    "unwrap": ("none or sns.", "raw", "true", "none,sns"),
     "deleteAfter": ("commit or journal.", "never", "receive", "true", "commit,journal"),
     "endpointUrl": ("an http:// or https:// URL.", "localhost:9324", "http://", "http://host:port"),
     "queueUrl": (
@@ -318,6 +319,7 @@ def test_defaults() -> None:
         "num_partitions": 8,
         "link_bytes_per_s": None,
         "delete_after": "commit",
+        "unwrap": "none",
         "fail_on_data_loss": True,
     }
 
@@ -342,6 +344,7 @@ def test_defaults_follow_from_any_visibility_timeout(visibility: int) -> None:
         ("failOnDataLoss", "true", True),
         ("failOnDataLoss", "FALSE", False),
         ("failOnDataLoss", " true ", True),
+        *(("unwrap", text, text.lower()) for text in ("none", "sns", "SNS")),
         *(("deleteAfter", text, text.lower()) for text in ("commit", "journal", "Journal")),
         *(
             ("journalLocation", location, location)

@@ -164,7 +164,8 @@ def _assigned_messages(plan: PartitionPlan, journal: Journal, is_begun: threadin
                 "the object."
             )
         held = [receipts[place]._replace(deferred=False) for place in places]
-        messages += from_arrow(held, source.rows.take(places))
+        sizes = [source.head.sizes[place] for place in places]
+        messages += from_arrow(held, source.rows.take(places), sizes)
     return messages
 
 

@@ -63,7 +63,10 @@ def segment(
 ) -> Segment:
     receipts = [receipt(number) for number in numbers]
     rows = to_arrow(
-        [Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, []), 9) for each in receipts]
+        [
+            Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, [], None), 9)
+            for each in receipts
+        ]
     )
     origin = Origin(journal.id, epoch, 2, partition, writer, plan, "", link)
     return Segment(Head(origin, tuple(receipts), chain=Chain(is_last), sizes=(9,) * len(receipts)), rows)

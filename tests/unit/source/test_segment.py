@@ -86,7 +86,7 @@ def test_a_segment_comes_back_as_it_was_and_so_do_its_messages(content: Segment)
     assert found.head == content.head
     assert found.rows.equals(content.rows)
     assert found.rows.schema == ARROW_SCHEMA
-    messages = from_arrow(found.head.receipts, found.rows)
+    messages = from_arrow(found.head.receipts, found.rows, found.head.sizes)
     assert to_arrow(messages).equals(content.rows)
     assert [each.receipt for each in messages] == list(content.head.receipts)
 
@@ -95,7 +95,8 @@ def test_size_of_a_message_survives() -> None:
     """Body and attributes count as SQS counts them, before and after."""
     original = message(1, body="€", attributes=True)
     found = decode(encode(segment(original)), NAME)
-    assert from_arrow(found.head.receipts, found.rows)[0].size == original.size == 3 + 14 + 9 + 2
+    (again,) = from_arrow(found.head.receipts, found.rows, found.head.sizes)
+    assert again.size == original.size == 3 + 14 + 9 + 2
 
 
 def test_same_content_gives_the_same_bytes() -> None:
