@@ -66,6 +66,15 @@ class TransientQueueError(SqsFifoError):
     """True if SQS has said that there are too many calls."""
 
 
+class PayloadError(SqsFifoError):
+    """A payload on S3 cannot be read or written. Its message is still where it was: correct that, then restart."""
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+        """True if the object itself is the reason; else S3 gave no answer, and may give one later."""
+
+
 class JournalUnavailableError(SqsFifoError):
     """The journal's store gave no definite answer: the write may have happened. Restart the query."""
 

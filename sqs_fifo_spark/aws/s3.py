@@ -1,0 +1,137 @@
+"""Single objects of S3 through boto3: it says clearly why a call fails, and follows a bucket to its region."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import botocore.exceptions
+import botocore.parsers
+from botocore.config import Config
+
+from sqs_fifo_spark.aws.credentials import ChainError, find_credentials, open_session, safe_text
+from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
+from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
+from sqs_fifo_spark.options import AWS_CHAIN, Identity
+
+CONCURRENT_CALLS = 64
+KEYS_OF_A_DELETE = 1_000
+_MISSING = ("NoSuchKey", "NoSuchBucket", "404")
+_CREDENTIALS = (
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+)
+"""Codes of a refusal that says nothing of the object: the caller's keys or clock are wrong."""
+_LATER = (408, 429)
+"""Status codes, besides those from 500 on, after which a request may succeed."""
+_ACTIONS = {
+    "read": ("read", "s3:GetObject"),
+    "write": ("written", "s3:PutObject"),
+    "delete": ("deleted", "s3:DeleteObject"),
+}
+
+
+class S3:
+    """The objects of all buckets. Thread-safe; not for a forked child.
+
+    All calls raise PayloadError: `is_final` if the object is missing or S3 refuses it, else there was no answer, for
+    long. And AccessDeniedError for credentials that are missing or wrong.
+    """
+
+    def __init__(self, identity: Identity = AWS_CHAIN, *, region: str | None, endpoint_url: str | None) -> None:
+        """`region` is that of a request if neither AWS_REGION nor the SDK's configuration says one."""
+        self._identity = identity
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    def read(self, bucket: str, key: str, most: int) -> bytes:
+        """Return the object's first `most` bytes."""
+        with _errors(f"s3://{bucket}/{key}", "read"):
+            answer = self._client().get_object(Bucket=bucket, Key=key)
+            with answer["Body"] as stream:
+                data: bytes = stream.read(most)
+        return data
+
+    def write(self, bucket: str, key: str, data: bytes) -> None:
+        """Write the object, durably, over whatever is there."""
+        with _errors(f"s3://{bucket}/{key}", "write"):
+            self._client().put_object(Bucket=bucket, Key=key, Body=data)
+
+    def delete(self, bucket: str, keys: Sequence[str]) -> dict[str, PayloadError]:
+        """Delete up to `KEYS_OF_A_DELETE` objects, if they are there; return those that S3 does not, and why."""
+        entries = [{"Key": key} for key in keys]
+        with _errors(f"s3://{bucket}/{keys[0]}", "delete"):
+            answer = self._client().delete_objects(Bucket=bucket, Delete={"Objects": entries, "Quiet": True})
+        failed = ((each["Key"], str(each.get("Code", ""))) for each in answer.get("Errors") or ())
+        return {key: _error("delete", code, 403 if code.endswith("Denied") else 500) for key, code in failed}
+
+    def _client(self) -> Any:
+        """Return the client, made when it is first needed."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def _make(self) -> Any:
+        session = open_session(self._identity)
+        credentials = find_credentials(self._identity, session, self._region)
+        if credentials is None:
+            raise botocore.exceptions.NoCredentialsError
+        session._credentials = credentials
+        environment = os.environ
+        endpoint = self._endpoint_url or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": 5},
+            connect_timeout=5,
+            read_timeout=60,
+            max_pool_connections=CONCURRENT_CALLS,
+            user_agent_extra="sqs-fifo-spark",
+        )
+        return session.create_client(
+            "s3",
+            region_name=environment.get("AWS_REGION") or session.get_config_variable("region") or self._region,
+            endpoint_url=endpoint,
+            config=config,
+        )
+
+
+@contextmanager
+def _errors(url: str, action: str) -> Iterator[None]:
+    with without_sdk_logs():
+        try:
+            yield
+        except botocore.exceptions.ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            if code in _CREDENTIALS:
+                raise AccessDeniedError(_no_use(f"S3 does not take the credentials ({code})", url, action)) from None
+            raise _error(action, code, status) from None
+        except (ChainError, botocore.exceptions.NoCredentialsError) as error:
+            raise AccessDeniedError(
+                _no_use(f"there are no usable AWS credentials ({safe_text(error)})", url, action)
+            ) from None
+        except botocore.exceptions.ParamValidationError:
+            raise PayloadError("S3 has no bucket of such a name", is_final=True) from None
+        except (botocore.exceptions.BotoCoreError, botocore.parsers.ResponseParserError, OSError) as error:
+            raise PayloadError(f"S3 gives no answer ({type(error).__name__})") from None
+
+
+def _no_use(why: str, url: str, action: str) -> str:
+    return f"{why}, so the payload {url} cannot be {_ACTIONS[action][0]}."
+
+
+def _error(action: str, code: str, status: int) -> PayloadError:
+    if code in _MISSING:
+        return PayloadError("there is no such bucket" if code == "NoSuchBucket" else "it is missing", is_final=True)
+    if status in _LATER or status >= 500:
+        return PayloadError(f"S3 fails with {code or status}")
+    return PayloadError(f"S3 refuses {_ACTIONS[action][1]} with {code or status}", is_final=True)
