@@ -30,6 +30,9 @@ ARROW_SCHEMA = pa.schema(
         ("deadLetterQueueSourceArn", pa.string()),
         ("messageAttributes", pa.map_(pa.string(), _ATTRIBUTE_VALUE)),
         ("sns", _SNS),
+        ("payloadBucket", pa.string()),
+        ("payloadKey", pa.string()),
+        ("payloadError", pa.string()),
     ]
 )
 """The source's columns, in order, as Arrow types."""

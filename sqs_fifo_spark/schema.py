@@ -58,7 +58,16 @@ _SNS = StructType(
         StructField("timestamp", TimestampType()),
     ]
 )
-EVERY_COLUMN = StructType([*SCHEMA.fields, StructField("sns", _SNS)])
+_PAYLOAD_ERROR = StructField("payloadError", StringType())
+EVERY_COLUMN = StructType(
+    [
+        *SCHEMA.fields,
+        StructField("sns", _SNS),
+        StructField("payloadBucket", StringType()),
+        StructField("payloadKey", StringType()),
+        _PAYLOAD_ERROR,
+    ]
+)
 """All columns. A user's own schema may name a subset of them, in any order and case."""
 
 _NAMES = {name.lower(): name for name in EVERY_COLUMN.names}
@@ -66,7 +75,9 @@ _NAMES = {name.lower(): name for name in EVERY_COLUMN.names}
 
 def schema_of(options: SourceOptions) -> StructType:
     """Return the columns of a source for which the user gives no schema."""
-    return EVERY_COLUMN if options.unwrap == "sns" else SCHEMA
+    sns = [EVERY_COLUMN["sns"]] if options.unwrap == "sns" else []
+    error = [_PAYLOAD_ERROR] if options.payload_errors == "null" else []
+    return StructType([*SCHEMA.fields, *sns, *error])
 
 
 def known_name(name: str) -> str | None:

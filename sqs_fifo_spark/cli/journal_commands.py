@@ -78,6 +78,8 @@ def _print_source(view: Mapping[str, Any]) -> None:
         f"committed  up to epoch {ledger['settledEpoch']}; {ledger['unconfirmedDeletes']} deletes not confirmed, "
         f"{ledger['carriedMessages']} messages carried over, {view['leftoverObjects']} objects left"
     )
+    if ledger["payloadsToDelete"]:
+        print_line(f"payloads   {ledger['payloadsToDelete']} on S3 to delete, as their messages are gone")
     if view["skippedMessages"]:
         print_line(f"skipped    {', '.join(view['skippedMessages'])}")
     rows = list(map(_plan_row, view["plans"]))

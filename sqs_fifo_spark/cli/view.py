@@ -73,6 +73,7 @@ def look_at(journal: Journal, track: Track) -> dict[str, Any]:
             "settledEpoch": ledger.epoch,
             "settledPlan": ledger.plan,
             "unconfirmedDeletes": len(ledger.unconfirmed),
+            "payloadsToDelete": len(ledger.payloads),
             "carriedMessages": sum(map(len, ledger.carried.values())),
         },
         "leftoverObjects": sum(len(names) for epoch, names in objects if epoch <= ledger.epoch),

@@ -161,7 +161,7 @@ class ConnectionOptions(Identity, QueueOptions):
     journal_endpoint_url: str | None = option(
         "journalEndpointUrl",
         rules.endpoint,
-        "Endpoint of S3 for the journal, and for a sink's `badRecordsPath`.",
+        "Endpoint of S3 for the journal, for payloads, and for a sink's `badRecordsPath`.",
         default_text="`AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` of each process, else AWS's for the region",
     )
 

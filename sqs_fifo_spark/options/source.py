@@ -19,6 +19,8 @@ MAX_VISIBILITY_S = 43_200
 """SQS holds a message for at most 12 hours."""
 MAX_PARTITION_BYTES = 1 << 30
 """Most bytes that a partition goes on receiving to: its bodies are one Arrow array, which ends at 2 GiB."""
+_MAX_PAYLOAD = 512 << 20
+"""One payload more than `MAX_PARTITION_BYTES` still fits into that array."""
 _MAX_WAIT_S = 20
 """SQS's longest long poll."""
 _MAX_IN_FLIGHT = 120_000
@@ -131,6 +133,35 @@ class SourceOptions(ConnectionOptions):
         "body stays as it is.",
         default="none",
     )
+    payloads: str = option(
+        "payloads",
+        rules.one_of("none", "s3"),
+        "`s3`: a message that is a pointer to S3, as AWS's extended clients send it, has the object's text as its "
+        "body. Any other body stays as it is.",
+        default="none",
+    )
+    max_payload_bytes: int = option(
+        "maxPayloadBytes",
+        rules.size,
+        "Bytes that a payload on S3 may have, at most `512m`.",
+        default=64 << 20,
+        needs="payloads",
+    )
+    payload_errors: str = option(
+        "payloadErrors",
+        rules.one_of("fail", "null"),
+        "What to do with a message whose payload is missing, refused by S3, too large, or no text. `fail`: stop, and "
+        "serve nothing of the micro-batch. `null`: the body is null, and the column `payloadError` says why.",
+        default="fail",
+        needs="payloads",
+    )
+    delete_payloads: bool = option(
+        "deletePayloads",
+        rules.boolean,
+        "Whether to delete a payload from S3 once SQS has confirmed to have deleted its message.",
+        default=False,
+        needs="payloads",
+    )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         rules.boolean,
@@ -144,7 +175,13 @@ def require_source(options: SourceOptions) -> None:
     require_one_account(options)
     require_one_region(options)
     require_one_base(options)
-    require_s3(options, journalLocation=options.journal_location)
+    if options.payloads == "none":
+        require_s3(options, journalLocation=options.journal_location)
+    if options.max_payload_bytes > _MAX_PAYLOAD:
+        raise OptionError(
+            f"option 'maxPayloadBytes' is '{options.max_payload_bytes}'; it must be at most {_MAX_PAYLOAD} (512m), so "
+            "that a partition's bodies fit into one array of Arrow. Lower it."
+        )
     _require_share(
         "heartbeatSeconds",
         options.heartbeat_s,

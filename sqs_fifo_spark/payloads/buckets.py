@@ -6,13 +6,17 @@ says why, reaches buckets of other regions, and takes the keys that obstore cann
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterable
 
-from sqs_fifo_spark.aws.s3 import KEYS_OF_A_DELETE, S3
+from sqs_fifo_spark.aws.s3 import CONCURRENT_CALLS, KEYS_OF_A_DELETE, S3
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access
 from sqs_fifo_spark.payloads.pointer import Pointer
+
+__all__ = ["CONCURRENT_CALLS", "Buckets"]
 
 
 class Buckets:
@@ -61,6 +65,15 @@ class Buckets:
                     failed = dict.fromkeys(part, error)
                 left.update((part[key], error) for key, error in failed.items())
         return left
+
+
+@functools.cache
+def open_buckets(access: S3Access) -> Buckets:
+    """Return this process's buckets, which are made once, and never shared with a forked child."""
+    return Buckets(access)
+
+
+os.register_at_fork(after_in_child=open_buckets.cache_clear)
 
 
 def _is_path(key: str) -> bool:

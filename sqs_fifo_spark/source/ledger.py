@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
+from sqs_fifo_spark.payloads.pointer import from_url
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 
@@ -34,6 +35,8 @@ class UnconfirmedMessage:
     message_group_id: str
     sequence_number: int
     receipt: Receipt | None
+    payload: str = ""
+    """URL of the payload that is to be deleted once the message is; else empty."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Ledger:
     """Last epoch in Spark's log before the first of this generation, if it began because that log was given up."""
     followed_by: Offset | None = None
     """The offset that Spark has logged after this one, if known; batches of other sources alone may lie between."""
+    payloads: tuple[str, ...] = ()
+    """URLs of payloads that are to be deleted still, as their messages are gone."""
 
     @property
     def settled(self) -> EpochPlan:
@@ -83,6 +88,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
                     "group": entry.message_group_id,
                     "sequence": entry.sequence_number,
                     "receipt": entry.receipt and entry.receipt._asdict(),
+                    "payload": entry.payload,
                 }
                 for message_id, entry in ledger.unconfirmed.items()
             },
@@ -93,6 +99,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             "begunBy": ledger.begun_by,
             "begunAfter": ledger.begun_after,
             "followed": ledger.followed_by and ledger.followed_by.to_json(),
+            "payloads": ledger.payloads,
         }
     )
 
@@ -103,7 +110,11 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
     try:
         unconfirmed = {
             message_id: UnconfirmedMessage(
-                _time(entry["until"]), _text(entry["group"]), _whole(entry["sequence"]), _receipt(entry["receipt"])
+                _time(entry["until"]),
+                _text(entry["group"]),
+                _whole(entry["sequence"]),
+                _receipt(entry["receipt"]),
+                _payload(entry["payload"]),
             )
             for message_id, entry in content["unconfirmed"].items()
         }
@@ -111,9 +122,10 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
         plan, claim, generation, begun_by = (_whole(content[key]) for key in ("plan", "claim", "generation", "begunBy"))
         begun_after = None if content["begunAfter"] is None else EpochPlan(*map(_whole, content["begunAfter"]))
         followed_by = None if content["followed"] is None else Offset.from_json(content["followed"])
+        payloads = tuple(from_url(each).url for each in _ids(content["payloads"]))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataLossError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, plan, claim, generation, begun_by, begun_after, followed_by)
+    return Ledger(epoch, unconfirmed, carried, plan, claim, generation, begun_by, begun_after, followed_by, payloads)
 
 
 def _time(value: Any) -> float:
@@ -126,6 +138,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(value)
     return value
+
+
+def _payload(value: Any) -> str:
+    return value and from_url(_text(value)).url
 
 
 def _whole(value: Any) -> int:
@@ -143,6 +159,7 @@ def _receipt(value: Any) -> Receipt | None:
         if not isinstance(getattr(receipt, name), kind):
             raise ValueError(name)
     _time(receipt.received_at)
+    _payload(receipt.payload)
     return receipt
 
 

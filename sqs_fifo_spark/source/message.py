@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
+from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTES, Pointer, pointer_in
 from sqs_fifo_spark.source.envelope import Attributes, open_envelope
 
 SYSTEM_ATTRIBUTES = (
@@ -28,6 +29,9 @@ SYSTEM_ATTRIBUTES = (
     "DeadLetterQueueSourceArn",
 )
 _TYPES: tuple[pa.DataType, ...] = tuple(ARROW_SCHEMA.types)
+_BODY, _ATTRIBUTES = (ARROW_SCHEMA.names.index(name) for name in ("body", "messageAttributes"))
+_PAYLOAD = ARROW_SCHEMA.names.index("payloadBucket")
+"""Place of the first of the three columns of a payload."""
 
 
 class Receipt(NamedTuple):
@@ -47,6 +51,8 @@ class Receipt(NamedTuple):
     received_at: float
     receive: int
     deferred: bool = False
+    payload: str = ""
+    """URL of the payload on S3 that its row has, and that is to be deleted once the message is; else empty."""
 
     def __repr__(self) -> str:
         return f"<Receipt {self.message_id} of group {self.message_group_id!r}>"
@@ -63,16 +69,24 @@ class Message(NamedTuple):
     receipt: Receipt
     row: tuple[Any, ...]
     size: int
-    """Bytes of the body and of the attributes' names, types and values, as SQS counts them."""
+    """Bytes of the body and of the attributes' names, types and values; a pointer's body is as large as it says."""
 
     def __repr__(self) -> str:
         return f"<Message {self.receipt.message_id}: {self.size} bytes>"
 
 
-def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float, opens_envelopes: bool = False) -> Message:
+def from_sqs(
+    answer: Mapping[str, Any],
+    *,
+    receive: int,
+    received_at: float,
+    opens_envelopes: bool = False,
+    max_payload_bytes: int | None = None,
+) -> Message:
     """Return the message that stands in one entry of a `ReceiveMessage` answer, without SNS's envelope if it is to be.
 
-    An envelope stays closed if the message has an attribute of its own by the name of one in there.
+    An envelope stays closed if the message has an attribute of its own by the name of one in there. If pointers are
+    followed, payloads may have `max_payload_bytes`.
     """
     system: Mapping[str, str] = answer.get("Attributes", {})
     body: str = answer["Body"]
@@ -119,8 +133,15 @@ def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float, ope
             for name, value in attributes.items()
         ],
         None if notification is None else notification.sns,
+        None,
+        None,
+        None,
     )
-    return Message(receipt, row, size)
+    message = Message(receipt, row, size)
+    pointer = None if max_payload_bytes is None else pointer_of(message)
+    if pointer is None or max_payload_bytes is None:
+        return message
+    return message._replace(size=size + min(pointer.stated_size, max_payload_bytes))
 
 
 def _size(body: str, attributes: Attributes) -> int:
@@ -129,6 +150,25 @@ def _size(body: str, attributes: Attributes) -> int:
         size += len(name.encode("utf-8")) + len(value.get("DataType", "").encode("utf-8"))
         size += len(value.get("StringValue", "").encode("utf-8")) + len(value.get("BinaryValue", b""))
     return size
+
+
+def pointer_of(message: Message) -> Pointer | None:
+    """Return the pointer to a payload that the message still is; None for any other."""
+    row = message.row
+    if not row[_ATTRIBUTES]:
+        return None
+    return pointer_in(row[_BODY], {name: value["stringValue"] for name, value in row[_ATTRIBUTES]})
+
+
+def with_payload(message: Message, pointer: Pointer, body: str | None, error: str | None) -> Message:
+    """Return the message with its payload as the body, or with the reason for which it has none; a pointer no more."""
+    row = list(message.row)
+    row[_BODY] = body
+    row[_ATTRIBUTES] = attributes = [each for each in row[_ATTRIBUTES] if each[0] not in SIZE_ATTRIBUTES]
+    row[_PAYLOAD:] = pointer.bucket, pointer.key, error
+    texts = (text for name, value in attributes for text in (name, value["dataType"], value["stringValue"]))
+    binaries = sum(len(value["binaryValue"] or b"") for _, value in attributes)
+    return Message(message.receipt, tuple(row), binaries + sum(len((each or "").encode()) for each in (body, *texts)))
 
 
 def to_arrow(messages: Sequence[Message]) -> pa.RecordBatch:

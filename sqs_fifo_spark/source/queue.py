@@ -28,7 +28,7 @@ from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.bandwidth import MOST_RENEWAL_THREADS, RENEWAL_S, renewal_threads
 from sqs_fifo_spark.source.batches import Entries, Outcome, outcome_pairs, split_into_batches
-from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.message import Receipt, from_sqs
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.receive import Receive, ReceivedMessages
 
@@ -94,7 +94,11 @@ class Queue(QueueCalls):
         self.counts: Counts | None = None
         """The queue's last answer about its messages, if it was asked."""
         self._visibility_timeout_s = options.visibility_timeout_s
-        self._opens_envelopes = options.unwrap == "sns"
+        self._to_message = functools.partial(
+            from_sqs,
+            opens_envelopes=options.unwrap == "sns",
+            max_payload_bytes=options.max_payload_bytes if options.payloads == "s3" else None,
+        )
         self._refused: set[str] = set()
         """Codes of refused entries that were logged."""
         self._deletes = 1 if self.pace.is_slow else deletes
@@ -171,7 +175,7 @@ class Queue(QueueCalls):
             max_messages=max_messages,
             wait_time_s=wait_time_s,
             visibility_timeout_s=self._visibility_timeout_s,
-            opens_envelopes=self._opens_envelopes,
+            to_message=self._to_message,
         )
         if is_beside:
             receive.begin(functools.partial(self._begin, "receive_message", receive.long_s, self._beside))

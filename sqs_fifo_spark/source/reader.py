@@ -21,10 +21,12 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
@@ -125,6 +127,12 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._startless_or_none = StartlessDriver(self._driver)
         return self._startless_or_none
 
+    def _payload_deletes(self) -> PayloadDeletes:
+        options = self._options
+        if not options.delete_payloads:
+            return PayloadDeletes(None)
+        return PayloadDeletes(open_buckets(journal_access(options)).delete, self._pools.make("payload-delete", 1))
+
     @property
     def _driver(self) -> Driver:
         if self._driver_or_none is None:
@@ -136,5 +144,6 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 store=lambda: open_store(self._options.journal_location, journal_access(self._options)),
                 clock=SYSTEM_CLOCK,
                 pool=self._pools.make,
+                payload_deletes=self._payload_deletes(),
             )
         return self._driver_or_none

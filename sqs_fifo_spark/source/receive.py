@@ -32,6 +32,10 @@ process keeps it, for a task has one receive where the link is slow. It changes 
 """
 
 
+ToMessage = Callable[..., Message]
+"""Makes the message of an entry of the answer, as `from_sqs` does."""
+
+
 class ReceivedMessages(list[Message]):
     """The messages of one receive."""
 
@@ -54,14 +58,14 @@ class Receive:
         max_messages: int,
         wait_time_s: int,
         visibility_timeout_s: int,
-        opens_envelopes: bool = False,
+        to_message: ToMessage = from_sqs,
     ) -> None:
         self._url = url
         self._clock = clock
         self._max_messages = min(MAX_ENTRIES, max_messages)
         self._wait_time_s = wait_time_s
         self._visibility_timeout_s = visibility_timeout_s
-        self._opens_envelopes = opens_envelopes
+        self._to_message = to_message
         self.long_s = wait_time_s if wait_time_s > 1 else 0
         """Seconds that SQS may wait; 0 for a second or less, which is well within the timeout of every other call."""
         self._within_s = WORTH * visibility_timeout_s
@@ -158,9 +162,7 @@ class Receive:
 
     def _message(self, answer: Mapping[str, Any], received_at: float) -> Message:
         try:
-            return from_sqs(
-                answer, receive=self._number, received_at=received_at, opens_envelopes=self._opens_envelopes
-            )
+            return self._to_message(answer, receive=self._number, received_at=received_at)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             name = answer.get("MessageId") if isinstance(answer, Mapping) else None
             # Not the error's text: that may be the message's own.

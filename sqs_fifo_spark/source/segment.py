@@ -2,7 +2,8 @@
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
     receipts   JSON: all that `Head` has
-    messages   Arrow IPC, compressed if they are long: the rows with the source's columns, one for each receipt
+    messages   Arrow IPC, compressed if they are long: the rows, one for each receipt, with those of the source's
+               columns of which any row has a value
 
 Receipts stand in front, so that the driver reads them without the bodies. Each section is checked against its CRC
 before it is parsed, and validated before it is used: damage, and foreign bytes, are JournalCorruptError.
@@ -24,14 +25,17 @@ import pyarrow.ipc
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
+from sqs_fifo_spark.payloads.pointer import from_url
 from sqs_fifo_spark.source.message import Receipt
 
 _MAGIC = b"SQSFIFO1"
 _HEADER = struct.Struct("<8sQIQI")
 _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
-_KINDS = [(str, str, str, int, int, int, received_at, int, bool) for received_at in (float, int)]
+_KINDS = [(str, str, str, int, int, int, received_at, int, bool, str) for received_at in (float, int)]
 """The types of a receipt's values."""
+_IS_BODILESS = "payloadError"
+"""The column that has a value where a row's body has none."""
 _FIRST_IMPOSSIBLE_NUMBER = 10**40
 """SQS's sequence numbers have up to 128 bits."""
 _COMPRESSED_FROM = 1 << 16
@@ -79,11 +83,23 @@ class Chain:
     """Served messages of the links before this one that SQS has not confirmed to have deleted."""
     groups: int = 0
     """Number of message groups of which one of its links serves messages, at most."""
+    payloads: tuple[str, ...] = ()
+    """URLs of payloads that are to be deleted still, as SQS has confirmed to have deleted their messages."""
 
     def with_link(
-        self, number: int, before: Sequence[Receipt], receipts: Sequence[Receipt], *, size: int = 0, is_last: bool
+        self,
+        number: int,
+        before: Sequence[Receipt],
+        receipts: Sequence[Receipt],
+        *,
+        size: int = 0,
+        is_last: bool,
+        payloads: Sequence[str] | None = None,
     ) -> Chain:
-        """Return the sums of this chain with a further link of `receipts`; `before` becomes `unconfirmed`."""
+        """Return the sums of this chain with a further link of `receipts`; `before` becomes `unconfirmed`.
+
+        Without other `payloads` those of this link are left to the next.
+        """
         served = [receipt for receipt in receipts if not receipt.deferred]
         times = [receipt.sent_at_ms for receipt in served]
         return Chain(
@@ -94,6 +110,7 @@ class Chain:
             deferring=(*self.deferring, number) if len(served) < len(receipts) else self.deferring,
             unconfirmed=tuple(before),
             groups=max(self.groups, len({receipt.message_group_id for receipt in served})),
+            payloads=self.payloads if payloads is None else tuple(payloads),
         )
 
 
@@ -144,7 +161,7 @@ def encode(segment: Segment) -> bytes:
         "query": head.query,
     }
     first = json.dumps(document, separators=(",", ":")).encode()
-    second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
+    second = _to_ipc(_without_empty_columns(segment.rows), "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
     header = _HEADER.pack(_MAGIC, len(first), zlib.crc32(first), second.size, zlib.crc32(second))
     return b"".join((header, _CRC.pack(zlib.crc32(header)), first, second))
 
@@ -155,13 +172,35 @@ def decode(data: bytes, name: str) -> Segment:
     sections = memoryview(data)  # slices of it are no copies
     head = _head(sections[HEADER_LENGTH:receipts_end], receipts_crc, name)
     rows = _from_ipc(sections[receipts_end:end], rows_crc, name)
-    if rows.schema != ARROW_SCHEMA or rows.num_rows != len(head.receipts):
+    if rows.num_rows != len(head.receipts):
         raise _corrupt(name, "its rows do not fit its receipts")
+    rows = _with_all_columns(rows, name)
     if rows.column("messageId").to_pylist() != [receipt.message_id for receipt in head.receipts]:
         raise _corrupt(name, "its rows are not those of its receipts")
-    if rows.column("body").null_count:
+    bodies = rows.column("body")
+    if bodies.null_count and not bodies.is_null().equals(rows.column(_IS_BODILESS).is_valid()):
         raise _corrupt(name, "a row has no body")
     return Segment(head, rows)
+
+
+def _without_empty_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `rows` without the columns that have no value in any of them: those of options that are not used."""
+    names = [
+        field.name for field, column in zip(rows.schema, rows.columns, strict=True) if column.null_count < rows.num_rows
+    ]
+    return rows.select(names)
+
+
+def _with_all_columns(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Return `rows` with all of the source's columns; of those they lack, no row has a value."""
+    places = [rows.schema.get_field_index(each.name) for each in ARROW_SCHEMA]
+    if rows.schema != pa.schema([each for each, place in zip(ARROW_SCHEMA, places, strict=True) if place >= 0]):
+        raise _corrupt(name, "its rows do not have the source's columns")
+    arrays = [
+        rows.column(place) if place >= 0 else pa.nulls(rows.num_rows, each.type)
+        for each, place in zip(ARROW_SCHEMA, places, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
 def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | None:
@@ -195,9 +234,7 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
     _require_whole(data, crc, name)
     try:
         document = json.loads(bytes(data))
-        deleted = document["deleted"]
-        if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
-            raise ValueError(deleted)
+        deleted = _texts(document["deleted"])
         receipts = _receipts(document["receipts"])
         receives, failed = map(_whole, document["calls"])
         calls, sizes, query = CallCounts(receives, failed), tuple(map(_whole, document["sizes"])), document["query"]
@@ -224,7 +261,8 @@ def _origin(document: Mapping[str, Any]) -> Origin:
 
 def _chain(document: Mapping[str, Any]) -> Chain:
     deferring, unconfirmed = tuple(map(_whole, document["deferring"])), _receipts(document["unconfirmed"])
-    chain = Chain(**{**document, "deferring": deferring, "unconfirmed": unconfirmed})
+    payloads = tuple(from_url(each).url for each in _texts(document["payloads"]))
+    chain = Chain(**{**document, "deferring": deferring, "unconfirmed": unconfirmed, "payloads": payloads})
     if document.keys() != vars(chain).keys() or type(chain.is_last) is not bool:
         raise ValueError(document)
     _whole(chain.served)
@@ -233,6 +271,12 @@ def _chain(document: Mapping[str, Any]) -> Chain:
     if chain.oldest_ms is not None:
         _whole(chain.oldest_ms)
     return chain
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        raise ValueError(values)
+    return tuple(values)
 
 
 def _whole(value: Any) -> int:
@@ -252,6 +296,8 @@ def _receipts(lists: Any) -> tuple[Receipt, ...]:
         receipt = Receipt._make(values)
         if not 0 <= receipt.sequence_number < _FIRST_IMPOSSIBLE_NUMBER or not math.isfinite(receipt.received_at):
             raise ValueError(values)
+        if receipt.payload:
+            from_url(receipt.payload)
         receipts.append(receipt)
     return tuple(receipts)
 

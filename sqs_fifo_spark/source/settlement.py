@@ -28,24 +28,30 @@ def delete_committed(
     lease: Lease,
     clock: Clock,
     budget_s: float,
-) -> dict[str, UnconfirmedMessage]:
+) -> tuple[dict[str, UnconfirmedMessage], list[str]]:
     """Delete messages that Spark has committed. Return all that are unconfirmed afterwards, old entries included.
 
-    Runs on the driver, for `budget_s` at most. Entries whose time is over are left out: SQS has let them expire.
+    And the URLs of the payloads of those that are gone. Runs on the driver, for `budget_s` at most. Entries whose time
+    is over are left out: SQS has let them expire.
     """
     now = clock.now()
     left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
+    payloads = [entry.payload for message_id, entry in unconfirmed.items() if message_id not in left]
     for receipt, outcome in queue.delete(receipts, budget_s=budget_s, before_call=lease.stop_renewing):
         known = left.pop(receipt.message_id, None)
-        if outcome is not Outcome.DONE:
+        payload = receipt.payload or (known.payload if known else "")
+        if outcome is Outcome.DONE:
+            payloads.append(payload)
+        else:
             left[receipt.message_id] = UnconfirmedMessage(
                 # Counted from now, not from the send: in a dead-letter queue a message's retention begins anew.
                 known.until if known else now + LONGEST_RETENTION_S,
                 receipt.message_group_id,
                 receipt.sequence_number,
                 receipt if outcome is Outcome.FAILED else None,
+                payload,
             )
-    return left
+    return left, list(filter(None, payloads))
 
 
 def release(receipts: Iterable[Receipt], *, queue: Queue, lease: Lease) -> None:

@@ -137,6 +137,10 @@ WRONG = {
     "numPartitions": ("a whole number from 1 to 1000.", "0", "1001", "auto"),
     "failOnDataLoss": ("true or false.", "yes"),
     "unwrap": ("none or sns.", "raw", "true", "none,sns"),
+    "payloads": ("none or s3.", "S 3", "true", "none,s3"),
+    "maxPayloadBytes": ("a number of bytes above 0, such as 67108864 or 64m.", "0", "-1", "64x"),
+    "payloadErrors": ("fail or null.", "skip", "true"),
+    "deletePayloads": ("true or false.", "yes"),
     "deleteAfter": ("commit or journal.", "never", "receive", "true", "commit,journal"),
     "endpointUrl": ("an http:// or https:// URL.", "localhost:9324", "http://", "http://host:port"),
     "queueUrl": (
@@ -320,6 +324,10 @@ def test_defaults() -> None:
         "link_bytes_per_s": None,
         "delete_after": "commit",
         "unwrap": "none",
+        "payloads": "none",
+        "max_payload_bytes": 64 << 20,
+        "payload_errors": "fail",
+        "delete_payloads": False,
         "fail_on_data_loss": True,
     }
 
@@ -345,6 +353,7 @@ def test_defaults_follow_from_any_visibility_timeout(visibility: int) -> None:
         ("failOnDataLoss", "FALSE", False),
         ("failOnDataLoss", " true ", True),
         *(("unwrap", text, text.lower()) for text in ("none", "sns", "SNS")),
+        *(("payloads", text, text.lower()) for text in ("none", "s3", "S3")),
         *(("deleteAfter", text, text.lower()) for text in ("commit", "journal", "Journal")),
         *(
             ("journalLocation", location, location)

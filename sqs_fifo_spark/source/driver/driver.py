@@ -40,6 +40,7 @@ from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import answer_questions
+from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
@@ -67,6 +68,7 @@ class Driver:
         store: Callable[[], Store],
         clock: Clock,
         pool: MakePool = in_calling_thread,
+        payload_deletes: PayloadDeletes | None = None,
     ) -> None:
         self._options = options
         self._queue = queue
@@ -75,6 +77,7 @@ class Driver:
         self._read_pool = pool("read", CONCURRENT_READS)
         self._discovery_pool = pool("discovery", CONCURRENT_DISCOVERIES)
         self._drop_pool = pool("drop", 1)
+        self._payload_deletes = payload_deletes or PayloadDeletes(None)
         self._lease = Lease(
             queue,
             clock,
@@ -299,6 +302,7 @@ class Driver:
                 clock=self._clock,
                 read_pool=self._read_pool,
                 drop_pool=self._drop_pool,
+                payload_deletes=self._payload_deletes,
             )
             self._log_or_none = Continuity(
                 owned, fail_on_data_loss=self._options.fail_on_data_loss, gives_up=opened_journal.is_refused

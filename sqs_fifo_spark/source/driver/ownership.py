@@ -26,6 +26,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.pool import Answer, Pool
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settlement import SETTLE_BUDGET_S, delete_committed, release
@@ -49,6 +50,7 @@ class Ownership:
         clock: Clock,
         read_pool: Pool,
         drop_pool: Pool,
+        payload_deletes: PayloadDeletes,
     ) -> None:
         self.journal = opened_journal.journal
         self.claim = opened_journal.claim
@@ -66,6 +68,8 @@ class Ownership:
         self._clock = clock
         self._read_pool = read_pool
         self._drop_pool = drop_pool
+        self._payload_deletes = payload_deletes
+        payload_deletes.add(opened_journal.ledger.payloads)
         self._judged: Epoch | None = None
         """The epoch that was judged last while this driver owned the journal."""
         self._dropping: Answer[None] | None = None
@@ -242,6 +246,7 @@ class Ownership:
         #    Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
+        self._payload_deletes.add(verdict.payloads)
         unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
         # 3 to 5. Put the ledger, check the claim, drop what is behind it.
         self._put(
@@ -262,6 +267,7 @@ class Ownership:
         epoch.stop_renewing()
 
     def _put(self, ledger: Ledger, end: EpochPlan, deals: Iterable[str]) -> None:
+        ledger = replace(ledger, payloads=self._payload_deletes.left)
         # 3. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
         self.journal.put_ledger(ledger)
@@ -280,6 +286,7 @@ class Ownership:
         self._wait_for_drop()
         drop = functools.partial(self._drop, end, [*older, *deals], ledger.carried.keys())
         self._dropping = self._drop_pool.submit(drop)
+        self._payload_deletes.begin()
 
     def _drop(self, end: EpochPlan, older: Sequence[str], carried: Container[str]) -> None:
         """Drop the `older` objects, and all up to the epoch `end` but for those that are `carried`."""
@@ -304,7 +311,7 @@ class Ownership:
         release(receipts, queue=self._queue, lease=self._lease)
 
     def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, UnconfirmedMessage]:
-        return delete_committed(
+        left, payloads = delete_committed(
             receipts,
             self._ledger.unconfirmed,
             queue=self._queue,
@@ -312,10 +319,14 @@ class Ownership:
             clock=self._clock,
             budget_s=budget_s,
         )
+        self._payload_deletes.add(payloads)
+        return left
 
     def _forget(self, gone: Container[str]) -> None:
         """Remove messages that SQS no longer has from the ledger in memory; the next one that is put lacks them."""
-        left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
+        unconfirmed = self._ledger.unconfirmed
+        self._payload_deletes.add(entry.payload for key, entry in unconfirmed.items() if key in gone and entry.payload)
+        left = {key: entry for key, entry in unconfirmed.items() if key not in gone}
         self._ledger = replace(self._ledger, unconfirmed=left)
 
     def _wait_for_drop(self) -> None:

@@ -42,6 +42,8 @@ class Verdict:
     """Number of those that the epoch gave to Spark."""
     calls: CallCounts = NO_CALLS
     """Calls of its tasks, but for those of attempts that put nothing."""
+    payloads: tuple[str, ...] = ()
+    """URLs of payloads that are to be deleted still: its tasks have deleted their messages."""
 
     @property
     def is_empty(self) -> bool:
@@ -71,6 +73,7 @@ def judge(
     groups = 0
     calls = NO_CALLS
     may_be_deleted: set[str] = set()
+    payloads: list[str] = []
 
     def take(receipt: Receipt) -> None:
         known = newest.get(receipt.message_id)
@@ -96,6 +99,7 @@ def judge(
             count += head.chain.served
             groups += head.chain.groups
             calls = calls.plus(head.calls)
+            payloads += head.chain.payloads
             if head.chain.oldest_ms is not None:
                 oldest_ms = min(head.chain.oldest_ms, head.chain.oldest_ms if oldest_ms is None else oldest_ms)
             for receipt in head.in_flight():
@@ -108,12 +112,12 @@ def judge(
         if message_id in served or message_id in shown or message_id in gone:
             continue
         if message_id in ledger.unconfirmed or message_id in skipped:
-            copies[message_id] = receipt
+            copies[message_id] = receipt._replace(payload="")  # the ledger has it, if the served one had any
         else:
             carried.setdefault(name, {})[message_id] = receipt
     about = {*served, *copies, *(message_id for held in carried.values() for message_id in held)}
     return Verdict(
-        {key: newest[key] for key in served},
+        {key: newest[key]._replace(payload=receipt.payload) for key, receipt in served.items()},
         copies,
         carried,
         gone,
@@ -123,6 +127,7 @@ def judge(
         len(about - may_be_deleted),
         len(served.keys() - may_be_deleted),
         calls,
+        tuple(payloads),
     )
 
 

@@ -27,6 +27,7 @@ from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.task.demand import LINK_BYTES, Allowance
+from sqs_fifo_spark.source.task.payloads import Payloads
 from sqs_fifo_spark.source.task.receiver import DELETE_BUDGET_S, Receiver
 from sqs_fifo_spark.source.task.sieve import Sieve, sequence_number
 
@@ -46,6 +47,7 @@ class Attempt:
         journal: Journal,
         options: SourceOptions,
         clock: Clock,
+        payloads: Payloads,
     ) -> None:
         self._plan = plan
         self._queue = queue
@@ -59,6 +61,7 @@ class Attempt:
             queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s)
+        self._payloads = payloads
         self._end = end
         self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
         """Served messages of the chain that SQS has not confirmed to have deleted."""
@@ -90,12 +93,15 @@ class Attempt:
         `decided` are the assigned messages that a chain without a link serves before anything else.
         """
         receiver = self._receiver(decided)
+        if self._end is not None:
+            self._payloads.deletes.add(self._end.chain.payloads)
         if self._plan.deletes:
             self._delete()  # a later attempt does not know which messages of the chain are deleted
         while True:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
                 received = self._without_overtaking(received, receiver)
+                decided, received = self._with_payloads(decided, received, receiver)
                 self._heartbeat.check()
             decided = [each._replace(receipt=self._sieve.newest(each.receipt)) for each in decided]
             is_last = not self._plan.deletes or (receiver.is_over and not decided and not received)
@@ -113,6 +119,7 @@ class Attempt:
                     break
                 # Another attempt appends, too: its counts are as new as its link.
                 self._in_flight = tuple(map(self._sieve.newest, sealed.head.in_flight()))
+                self._payloads.deletes.add(sealed.head.chain.payloads)
                 chain = Chain() if before is None else before.chain
                 receiver.chain.spend(
                     sealed.head.chain.served - chain.served - len(counted),
@@ -141,6 +148,24 @@ class Attempt:
             yield sealed
             if is_last:
                 return
+
+    def _with_payloads(
+        self, decided: list[Message], received: list[Message], receiver: Receiver
+    ) -> tuple[list[Message], list[Message]]:
+        """Return the messages with their payloads. Those received for which the chain has no room are deferred.
+
+        Without payloads a receive brings too little for that, and all of it is served.
+        """
+        if not self._payloads.are_read:
+            return decided, received
+        sealed = 0 if self._end is None else self._end.chain.size
+        room = self._plan.max_bytes - sealed - self._size(decided)
+        received = self._sieve.in_order(received, room)
+        before = self._size(received)
+        decided = self._payloads.loaded(decided, self._skipped)
+        received = self._payloads.loaded(received, self._skipped)
+        receiver.chain.spend(0, self._size(received) - before)  # an object may be larger than its message says
+        return decided, received
 
     def _in_full(self, link: Segment | int) -> Segment:
         """Return a link of the chain that was too large to keep, from the journal."""
@@ -215,12 +240,14 @@ class Attempt:
         for receipt, outcome in outcomes:
             if outcome is Outcome.DONE:
                 done.add(receipt.receipt_handle)
+                self._payloads.deletes.add(filter(None, [receipt.payload]))
             elif outcome is Outcome.LOST:
                 self._refused.add(receipt.receipt_handle)
             else:
                 again.append(receipt)
         self._lease.hold(again, since=asked_at - self._options.heartbeat_s, may_be_deleted=True)
         self._in_flight = tuple(each for each in self._in_flight if each.receipt_handle not in done)
+        self._payloads.deletes.begin()
 
     def _without_known(self, received: list[Message], decided: list[Message]) -> list[Message]:
         """Return the messages that the chain does not have; of the others, keep the newer handles."""
@@ -274,7 +301,14 @@ class Attempt:
         before = Chain() if end is None else end.chain
         deleted = deleted if end is None else deleted | end.deleted
         sizes = tuple(message.size for message in messages)
-        chain = before.with_link(link, self._in_flight, receipts, size=self._size(messages), is_last=is_last)
+        chain = before.with_link(
+            link,
+            self._in_flight,
+            receipts,
+            size=self._size(messages),
+            is_last=is_last,
+            payloads=self._payloads.deletes.left,
+        )
         calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._counted_calls))
         return Segment(Head(origin, receipts, deleted, chain, calls, sizes, plan.query), to_arrow(messages))
 

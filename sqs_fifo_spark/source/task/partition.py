@@ -23,6 +23,7 @@ from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Message, from_arrow
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of, gone
@@ -30,6 +31,7 @@ from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool, Pools
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Segment
 from sqs_fifo_spark.source.task.attempt import Attempt
+from sqs_fifo_spark.source.task.payloads import Payloads
 from sqs_fifo_spark.source.task.sieve import deferred_groups
 
 ROWS_PER_BATCH = 2_000
@@ -49,7 +51,9 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     pools = Pools()
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
     beginning = ThreadPoolExecutor(3, thread_name_prefix="sqs-fifo-begin")
-    chain = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning)
+    buckets = open_buckets(journal_access(options)) if options.payloads == "s3" else None
+    payloads = Payloads(options, buckets, pools.make)
+    chain = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning, payloads)
     try:
         with closing(pools), closing(chain) as links:
             for rows in _gathered(links):
@@ -100,6 +104,7 @@ def serve(
     options: SourceOptions,
     clock: Clock,
     pool: Pool = IN_CALLING_THREAD,
+    payloads: Payloads | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed.
 
@@ -138,7 +143,8 @@ def serve(
         segment = read(end.origin.link + 1)
     if end is not None:
         look()
-    with Attempt(plan, deal_of(plan, journal), end, deferred, queue, journal, options, clock) as attempt:
+    payloads = payloads or Payloads(options)
+    with Attempt(plan, deal_of(plan, journal), end, deferred, queue, journal, options, clock, payloads) as attempt:
         links = attempt.append(decided)
         del decided
         for segment in links:

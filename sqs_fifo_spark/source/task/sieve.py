@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Sieve:
 
     def newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)
-        return again._replace(deferred=False) if again.recency > receipt.recency else receipt
+        return receipt if again.recency <= receipt.recency else again._replace(deferred=False, payload=receipt.payload)
 
     def without_known(self, received: Sequence[Message], known: Collection[str]) -> list[Message]:
         """Return the messages that the chain does not have, by these ids; of the others, keep the newer handles."""
@@ -83,18 +84,20 @@ class Sieve:
             ),
         )
 
-    def in_order(self, received: Iterable[Message]) -> list[Message]:
+    def in_order(self, received: Iterable[Message], room: float = math.inf) -> list[Message]:
         """Return these messages by sequence number, as a link has them: served, or deferred.
 
-        A message is deferred if anybody received it before, or if its group is: because a message of it is left for a
-        later epoch, or deferred; or assigned, where the commit deletes.
+        A message is deferred if anybody received it before, if those before it leave none of `room` bytes, or if its
+        group is: because a message of it is left for a later epoch, or deferred; or assigned, where the commit deletes.
         """
         messages = []
         for message in sorted(received, key=sequence_number):
             receipt = message.receipt
-            if receipt.receive_count > 1 or receipt.message_group_id in self.deferred_groups:
+            if receipt.receive_count > 1 or receipt.message_group_id in self.deferred_groups or room <= 0:
                 self.deferred_groups.add(receipt.message_group_id)
                 message = message._replace(receipt=receipt._replace(deferred=True))
+            else:
+                room -= message.size
             messages.append(message)
         return messages
 

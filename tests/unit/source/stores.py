@@ -64,7 +64,7 @@ def segment(
     receipts = [receipt(number) for number in numbers]
     rows = to_arrow(
         [
-            Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, [], None), 9)
+            Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, [], *[None] * 4), 9)
             for each in receipts
         ]
     )

@@ -21,6 +21,7 @@ from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, Sqs
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.payloads.pointer import from_url
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import to_arrow
@@ -40,7 +41,7 @@ ROWS = to_arrow(MESSAGES)
 
 def bytes_of(journal: str = "j", rows: pa.RecordBatch = ROWS) -> bytes:
     origin = Origin(journal=journal, epoch=7, partitions=4, partition=3, writer="w", plan=0, after="")
-    chain = Chain(True, 4, 99, 1_700_000_000_000, (0,), (message(0).receipt,))
+    chain = Chain(True, 4, 99, 1_700_000_000_000, (0,), (message(0).receipt,), payloads=("s3://bucket/key",))
     receipts, sizes = tuple(each.receipt for each in MESSAGES), tuple(each.size for each in MESSAGES)
     return encode(Segment(Head(origin, receipts, chain=chain, sizes=sizes), rows))
 
@@ -187,7 +188,7 @@ IDENTITY = {"format": FORMAT, "journal": "j", "queueArn": ARN, "firstClaim": 7}
 RECEIPT = MESSAGES[0].receipt._asdict()
 SOUND = {
     "writer": "w",
-    "unconfirmed": {"id-1": {"until": 1.0, "group": "g", "sequence": 1, "receipt": RECEIPT}},
+    "unconfirmed": {"id-1": {"until": 1.0, "group": "g", "sequence": 1, "receipt": RECEIPT, "payload": "s3://b/k"}},
     "carried": {NAME: ["id-1"]},
     "plan": 3,
     "claim": 3,
@@ -195,6 +196,7 @@ SOUND = {
     "begunBy": 2,
     "begunAfter": [6, 1],
     "followed": Offset("j", 8, 2, 3, after=3, after_epoch=7, generation=2).to_json(),
+    "payloads": ["s3://b/k/1"],
 }
 NO_JSON = [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null", b"7", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 10_000]
 
@@ -277,6 +279,8 @@ def assert_sound(ledger: Ledger) -> None:
             assert isinstance(entry.receipt.receipt_handle, str)
             assert max(entry.receipt.sequence_number, entry.receipt.receive_count, entry.receipt.received_at)
             assert entry.receipt.received_at - 1.0 < float("inf")
+    for url in (*ledger.payloads, *(entry.payload for entry in ledger.unconfirmed.values() if entry.payload)):
+        assert from_url(url).url == url
     if ledger.followed_by is not None:
         assert 0 <= ledger.followed_by.partitions <= MOST_PARTITIONS
         assert min(ledger.followed_by.of) >= 0
