@@ -51,6 +51,8 @@ LAWS = {
             "add to a line that was cut off",
             "send what is moved under its producer's deduplication id",
             "mark before it is put aside",
+            "move a pointer aside though its payload is served",
+            "take an outage of S3 for a payload that is missing",
         ),
     ),
     "source-2": Law(
@@ -67,6 +69,14 @@ LAWS = {
             "put a link while the one before is being deleted",
             "release by deleting",
             "drop more than what is settled when the journal is taken over",
+            "delete a payload before its message",
+            "delete a payload whose message SQS has not deleted",
+            "delete a payload before the commit deletes its message",
+            "delete a payload that could not be read",
+            "forget the payload of a message that came again",
+            "forget the payloads that a chain names",
+            "forget the payloads that the ledger names",
+            "forget the payload of a message whose delete had no answer",
         ),
     ),
     "source-3": Law(
@@ -92,6 +102,7 @@ LAWS = {
             "carry what is moved aside",
             "say that the query goes on without it, though one began before the mark",
             "take any command for a proof that no query came before it",
+            "read a payload each time that its link is served",
         ),
     ),
     "source-4": Law(

@@ -95,15 +95,22 @@ def require_open(journal: Journal, epoch: int) -> None:
 def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
     """Return the row of this message in `epoch`, as a batch of one row with the source's columns.
 
+    It is the row that the epoch serves, if it does: one that only waits for that may have its payload on S3 still.
     Raises EpochSettledError if the epoch is settled, and NoSuchMessageError if it does not have this message.
     """
     require_open(journal, epoch)
+    waiting: pa.RecordBatch | None = None
     for name in reversed(journal.objects().get(epoch, [])):
         head = journal.head(name)
         for place, receipt in enumerate(head.receipts if head else ()):
             segment = journal.read(name) if receipt.message_id == message_id else None
-            if segment is not None:
-                return segment.rows.slice(place, 1)
+            if segment is None:
+                continue
+            waiting = segment.rows.slice(place, 1)
+            if Journal.is_link(name) and not receipt.deferred:
+                return waiting
+    if waiting is not None:
+        return waiting
     raise NoSuchMessageError(
         f"epoch {epoch} of the journal at '{journal.location}' has no message '{message_id[:100]}'. `journal cat` "
         "lists those that it has."

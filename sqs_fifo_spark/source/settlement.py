@@ -31,12 +31,12 @@ def delete_committed(
 ) -> tuple[dict[str, UnconfirmedMessage], list[str]]:
     """Delete messages that Spark has committed. Return all that are unconfirmed afterwards, old entries included.
 
-    And the URLs of the payloads of those that are gone. Runs on the driver, for `budget_s` at most. Entries whose time
-    is over are left out: SQS has let them expire.
+    And the URLs of the payloads of those that SQS has confirmed to have deleted. Runs on the driver, for `budget_s`
+    at most. Entries whose time is over are left out: SQS has let them expire.
     """
     now = clock.now()
     left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
-    payloads = [entry.payload for message_id, entry in unconfirmed.items() if message_id not in left]
+    payloads: list[str] = []
     for receipt, outcome in queue.delete(receipts, budget_s=budget_s, before_call=lease.stop_renewing):
         known = left.pop(receipt.message_id, None)
         payload = receipt.payload or (known.payload if known else "")

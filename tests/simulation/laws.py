@@ -295,6 +295,8 @@ class Laws:
         if task and name in self._world.store.objects:  # else it was taken
             self._is_putting.discard(task[0])
             head = self._decoded(name)
+            if self._world.bucket is not None:
+                self._world.bucket.has_put(decode(self._world.store.objects[name], name))
             self._has_just_deferred = not head.chain.is_last and any(receipt.deferred for receipt in head.receipts)
             self._put[task[0]].update(receipt.message_id for receipt in head.receipts)
             if head.origin.epoch > self._world.journal().ledger().epoch:
@@ -630,6 +632,8 @@ class Laws:
         is nobody's, and what those of a newer one put comes too late for it. Nor does anybody answer for what a task
         puts into an epoch that is settled, and that the ledger does not carry.
         """
+        if self._world.bucket is not None:
+            self._world.bucket.refused(self._world.message_of(receipt_handle))
         checkpoint = self.checkpoint_of.get(self._query())
         names = self._world.store.under("epochs/")
         if checkpoint is None or not names:
@@ -658,6 +662,9 @@ class Laws:
             self.violate(f"progress: the queue still has {self._world.depth()} visible and in flight")
         self._audit_journal()
         self.repairs.audit()
+        bucket = self._world.bucket
+        if bucket is not None and not self.has_turns:
+            bucket.audit(row for checkpoint in self.checkpoints for rows in checkpoint.rows() for row in rows)
 
     def audit_sinks(self) -> None:
         """Judge what the sinks hold: everything that was sent, not taken away and not moved aside; once, in order."""
@@ -669,6 +676,9 @@ class Laws:
                 self.violate(f"exactly once: twice or more in sink {number}: {doubled}")
             everywhere.update(counts)
             self._audit_order(number, checkpoint)
+            if self._world.bucket is not None:
+                for row in (row for rows in checkpoint.rows() for row in rows if row.message_id in self._name):
+                    self._world.bucket.audit_row(row, self._name[row.message_id])
         for old, new in itertools.combinations([] if self.has_turns else self.checkpoints, 2):
             self._audit_new_query(old, new)
         missing = self._name.keys() - everywhere.keys() - self._gone.keys() - self._marked.keys()

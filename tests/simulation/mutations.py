@@ -11,9 +11,12 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from unittest import mock
 
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
+import pyarrow as pa
+
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, PayloadError
+from sqs_fifo_spark.payloads.pointer import pointer_in
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import deal_of
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
@@ -646,6 +649,90 @@ MUTATIONS.rewritten(
     "source.driver.startup.settle_claim",
     "if epoch <= ledger.epoch\n",
     "if epoch <= ledger.epoch + 1\n",
+)
+
+# Payloads on S3
+
+
+@planted("delete a payload before its message", "source.task.attempt.Attempt._delete")
+def _(delete, attempt, **given):
+    attempt._payloads.deletes.add(receipt.payload for receipt in attempt._in_flight if receipt.payload)
+    attempt._payloads.deletes.begin()
+    delete(attempt, **given)
+
+
+@planted("delete a payload whose message SQS has not deleted", "source.task.attempt.Attempt._note")
+def _(note, attempt, outcomes, asked_at):
+    attempt._payloads.deletes.add(receipt.payload for receipt, _ in outcomes if receipt.payload)
+    note(attempt, outcomes, asked_at)
+
+
+@planted("delete a payload before the commit deletes its message", "source.driver.ownership.Ownership._delete")
+def _(delete, owned, receipts, *given):
+    doomed = list(receipts)
+    owned._payload_deletes.add(receipt.payload for receipt in doomed if receipt.payload)
+    owned._payload_deletes.begin()
+    return delete(owned, doomed, *given)
+
+
+@planted("delete a payload that could not be read", "source.task.payloads.Payloads._load")
+def _(load, payloads, buckets, message, pointer):
+    loaded = load(payloads, buckets, message, pointer)
+    return loaded._replace(receipt=loaded.receipt._replace(payload=pointer.url))
+
+
+@planted("read a payload each time that its link is served", "source.task.partition.serve")
+def _(serve, plan, queue, journal, options, clock, pool, payloads):
+    buckets, payloads._buckets = payloads._buckets, None
+    for batch in serve(plan, queue, journal, options, clock, pool, payloads):
+        rows = batch.to_pylist()
+        for row in rows:
+            values = {name: value["stringValue"] for name, value in row["messageAttributes"]}
+            pointer = pointer_in(row["body"], values)
+            if pointer is not None:
+                row["body"] = buckets.read(pointer, 1 << 20).decode()
+        yield pa.RecordBatch.from_pylist(rows, batch.schema)
+
+
+@planted("take an outage of S3 for a payload that is missing", "source.task.payloads.Payloads._body")
+def _(body, payloads, buckets, pointer):
+    try:
+        return body(payloads, buckets, pointer)
+    except PayloadError as error:
+        raise PayloadError(str(error), is_final=True) from None
+
+
+@planted("forget the payload of a message that came again", "source.task.sieve.Sieve.newest")
+def _(newest, sieve, receipt):
+    found = newest(sieve, receipt)
+    return found if found is receipt else found._replace(payload="")
+
+
+@planted("forget the payloads that a chain names", "source.driver.verdict.judge")
+def _(judge, *given):
+    return replace(judge(*given), payloads=())
+
+
+@planted("forget the payloads that the ledger names", "source.driver.ownership.Ownership.__init__")
+def _(make, owned, opened_journal, **given):
+    make(owned, replace(opened_journal, ledger=replace(opened_journal.ledger, payloads=())), **given)
+
+
+@planted("forget the payload of a message whose delete had no answer", "source.driver.ownership.delete_committed")
+def _(delete_committed, *given, **named):
+    left, payloads = delete_committed(*given, **named)
+    return {key: replace(entry, payload="", receipt=_without_payload(entry)) for key, entry in left.items()}, payloads
+
+
+def _without_payload(entry: UnconfirmedMessage) -> Receipt | None:
+    return entry.receipt and entry.receipt._replace(payload="")
+
+
+MUTATIONS.rewritten(
+    "move a pointer aside though its payload is served",
+    "source.repair.find",
+    "            if Journal.is_link(name) and not receipt.deferred:\n",
+    "            if True:\n",
 )
 
 # In the text of one function: no name stands for what these change

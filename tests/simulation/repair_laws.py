@@ -121,8 +121,12 @@ class RepairLaws:
         if place in self._aside[row.message_id]:
             return
         self._aside[row.message_id].add(place)
-        if self._sent.get(row.message_id) != row:
+        if not self._is_whole(row):
             self._violate(f"moved aside: {row} was never sent")
+
+    def _is_whole(self, row: Row) -> bool:
+        sent, bucket = self._sent.get(row.message_id), self._world.bucket
+        return row == sent if bucket is None or sent is None else bucket.is_whole(row, sent)
 
     def has_synced(self, place: str, content: Content) -> None:
         """A file is synced: what of it is whole stands aside, no message twice."""
@@ -141,7 +145,7 @@ class RepairLaws:
         queue = self._world.model._queues[url.rpartition("/")[2]]
         for copy in queue._store._by_sequence.values():
             row = self._sent.get(copy.deduplication_id or "")
-            if row is None or (row.group, row.body) != (copy.message_group_id, copy.body):
+            if row is None or not self._is_whole(row._replace(group=copy.message_group_id or "", body=copy.body)):
                 self._violate(f"moved aside: '{copy.body}' stands in '{url}', and does not tell what it is a copy of")
             else:
                 self.put_aside(url, row)

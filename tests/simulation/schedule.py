@@ -27,6 +27,7 @@ from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Li
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.operators import Operators
+from tests.simulation.payloads import Bucket
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsClient, World
@@ -75,6 +76,10 @@ class Schedule:
         self.world = self._make_world(rng)
         self.hub.next_lapse_at, self.hub.lapse = self.world.next_lapse_at, self.world.lapse
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
+        if self.world.options.payloads == "s3":
+            self.world.bucket = Bucket(self.world, random.Random(f"{seed}/bucket"), self.laws.violate)
+            if self.is_calm:
+                self.world.bucket.clear()
         self.checkpoint = Checkpoint()
         self.laws.checkpoints.append(self.checkpoint)
         self.tells_start = rng.random() < 0.7
@@ -149,12 +154,19 @@ class Schedule:
             attributes["MessageRetentionPeriod"] = str(rng.choice((60, 120, 300)))
         turns = random.Random(f"{self.seed}/pace")
         paced = {"maxCallsPerSecond": turns.choice(PACES)} if turns.random() < 0.15 else {}
+        payloads = random.Random(f"{self.seed}/payloads")
+        pointing = {
+            "payloads": "s3",
+            "deletePayloads": payloads.choice(("true", "true", "false")),
+            "payloadErrors": payloads.choice(("fail", "null")),
+        }
         world = World(
             self.seed,
             clock=self.hub,
             attributes=attributes,
             any_order=rng.random() < 0.5,
             **paced,
+            **(pointing if payloads.random() < 0.3 else {}),
             numPartitions=str(rng.randint(1, 3)),
             maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
             deleteAfter=random.Random(f"{self.seed}/mode").choice(MODES),
@@ -791,6 +803,8 @@ class Schedule:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
         self.climate = CLEAR
+        if self.world.bucket is not None:
+            self.world.bucket.clear()
         if self._operators is not None:
             self._operators.end()
         if self.laws.has_turns:

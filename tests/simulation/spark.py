@@ -6,14 +6,18 @@ import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from typing import cast
 
+from sqs_fifo_spark.payloads.buckets import Buckets
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.task.partition import serve
+from sqs_fifo_spark.source.task.payloads import Payloads
 from tests.simulation.world import Checkpoint, Row, World
 
 
@@ -52,6 +56,10 @@ class Query:
             store=lambda: world.store,
             clock=world.clock,
             pool=world.pool,
+            payload_deletes=PayloadDeletes(
+                world.bucket.delete if world.bucket is not None and world.options.delete_payloads else None,
+                world.pool("payload-delete", 1),
+            ),
         )
         self.startless = StartlessDriver(self.driver)
         # Spark looks at the logs when it starts, and goes on from there by itself.
@@ -166,7 +174,8 @@ def read(world: World, plan: PartitionPlan, most_links: int | None = None, rows:
     queue = Queue(world.options, world.clock, world.pool)
     rows = [] if rows is None else rows
     journal = Journal(world.store, plan.journal)
-    with closing(serve(plan, queue, journal, world.options, world.clock, world.pool("begin", 3))) as links:
+    payloads = Payloads(world.options, cast("Buckets | None", world.bucket), world.pool)
+    with closing(serve(plan, queue, journal, world.options, world.clock, world.pool("begin", 3), payloads)) as links:
         for batch in itertools.islice(links, most_links):
             columns = [batch.column(name).to_pylist() for name in _COLUMNS]
             rows += [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -25,6 +25,9 @@ from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.segment import decode
+
+if TYPE_CHECKING:
+    from tests.simulation.payloads import Bucket
 
 VISIBILITY_S = 30
 LAPSE_S = VISIBILITY_S + 1
@@ -285,6 +288,8 @@ class World:
         self.is_ours = False
         """True if the call of the model that is under way is the query's, and not somebody else's."""
         self.sent: list[Row] = []
+        self.bucket: Bucket | None = None
+        """The bucket of the payloads, if messages may be pointers."""
         self.checkpoint = Checkpoint()
 
     # Steps
@@ -354,6 +359,10 @@ class World:
             raise ReadTimeoutError(endpoint_url=self.url)
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
 
+    def message_of(self, receipt_handle: str) -> str:
+        """Return the id of the message that our side was given this handle of; empty for any other handle."""
+        return self._told.get(receipt_handle, "")
+
     def has_arrived(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Take note that these messages of an answer have arrived whole."""
         told = {each["ReceiptHandle"]: each["MessageId"] for each in messages}
@@ -383,13 +392,18 @@ class World:
     def put(self, body: str, deduplication_id: str) -> Row:
         """Send one message as a producer does, and return what the queue says it is."""
         group = body.rstrip("0123456789")
+        pointer = None if self.bucket is None else self.bucket.pointer_to(body)
+        text, attributes = pointer or (body, {})
         request = {
             "QueueUrl": self.url,
-            "MessageBody": body,
+            "MessageBody": text,
+            "MessageAttributes": attributes,
             "MessageGroupId": group,
             "MessageDeduplicationId": deduplication_id,
         }
         answer = self.model.call("SendMessage", request)
+        if self.bucket is not None:
+            self.bucket.has_sent(answer["MessageId"], text if pointer else "")
         return Row(answer["MessageId"], group, int(answer["SequenceNumber"]), body)
 
     def receive_elsewhere(self, limit: int = 10, visibility_timeout_s: int = VISIBILITY_S) -> list[dict[str, Any]]:

@@ -169,6 +169,7 @@ class Ownership:
         for name, head in zip(names, self._read_pool.map(self.journal.head, names), strict=True):
             if head is None:
                 continue
+            self._payload_deletes.add(head.chain.payloads)
             may_be_deleted = head.origin.deletes and not self._ledger.has_ended(head.origin.plan)
             sealed = [receipt for receipt in head.receipts if may_be_deleted and not receipt.deferred]
             new = tuple(receipt.message_id for receipt in sealed if receipt.message_id not in known)
@@ -324,9 +325,7 @@ class Ownership:
 
     def _forget(self, gone: Container[str]) -> None:
         """Remove messages that SQS no longer has from the ledger in memory; the next one that is put lacks them."""
-        unconfirmed = self._ledger.unconfirmed
-        self._payload_deletes.add(entry.payload for key, entry in unconfirmed.items() if key in gone and entry.payload)
-        left = {key: entry for key, entry in unconfirmed.items() if key not in gone}
+        left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
         self._ledger = replace(self._ledger, unconfirmed=left)
 
     def _wait_for_drop(self) -> None:

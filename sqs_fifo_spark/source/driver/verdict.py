@@ -43,7 +43,7 @@ class Verdict:
     calls: CallCounts = NO_CALLS
     """Calls of its tasks, but for those of attempts that put nothing."""
     payloads: tuple[str, ...] = ()
-    """URLs of payloads that are to be deleted still: its tasks have deleted their messages."""
+    """URLs of payloads that are to be deleted still: its tasks have deleted their messages, or copies of those."""
 
     @property
     def is_empty(self) -> bool:
@@ -74,6 +74,7 @@ def judge(
     calls = NO_CALLS
     may_be_deleted: set[str] = set()
     payloads: list[str] = []
+    deleted = {message_id for head in objects.values() for message_id in head.deleted}
 
     def take(receipt: Receipt) -> None:
         known = newest.get(receipt.message_id)
@@ -105,7 +106,8 @@ def judge(
             for receipt in head.in_flight():
                 take(receipt)
                 served[receipt.message_id] = receipt
-    gone = _gone(objects, newest, ledger)
+    gone = _gone(deleted, newest, ledger)
+    payloads += (entry.payload for key, entry in ledger.unconfirmed.items() if key in deleted and entry.payload)
     carried: dict[str, dict[str, Receipt]] = {}
     copies: dict[str, Receipt] = {}
     for message_id, (name, receipt) in left.items():
@@ -131,7 +133,7 @@ def judge(
     )
 
 
-def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
+def _gone(deleted: Container[str], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
     """Return the ledger's unconfirmed messages that SQS has no longer.
 
     SQS delivers a group in order: if a later message of a group was received, and this one was not, this one is gone.
@@ -143,7 +145,6 @@ def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: 
         if receipt.message_id not in carried:
             group = receipt.message_group_id
             last[group] = max(last.get(group, 0), receipt.sequence_number)
-    deleted = {message_id for head in objects.values() for message_id in head.deleted}
     return frozenset(
         message_id
         for message_id, entry in ledger.unconfirmed.items()
