@@ -71,7 +71,8 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     if not isinstance(credentials.get_frozen_credentials, Keys):
         credentials.get_frozen_credentials = Keys(credentials)
     session._credentials = credentials
-    client = boto3.session.Session(botocore_session=session).client(
+    # Not boto3's: AWS's extended client puts one of its own in the place of that when it is imported.
+    client = session.create_client(
         "sqs",
         region_name=config.region or _default_region(session, config),
         endpoint_url=config.endpoint_url,

@@ -728,6 +728,11 @@ def _without_payload(entry: UnconfirmedMessage) -> Receipt | None:
     return entry.receipt and entry.receipt._replace(payload="")
 
 
+@planted("fail for a payload that another attempt has read and deleted", "source.task.attempt.Attempt._next_link")
+def _(next_link, attempt):
+    return None
+
+
 MUTATIONS.rewritten(
     "move a pointer aside though its payload is served",
     "source.repair.find",

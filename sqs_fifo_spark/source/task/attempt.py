@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES, NO_CALLS, CallCounts
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.errors import PayloadError, SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.journal_objects import Journal
@@ -101,7 +101,6 @@ class Attempt:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
                 received = self._without_overtaking(received, receiver)
-                decided, received = self._with_payloads(decided, received, receiver)
                 self._heartbeat.check()
             decided = [each._replace(receipt=self._sieve.newest(each.receipt)) for each in decided]
             is_last = not self._plan.deletes or (receiver.is_over and not decided and not received)
@@ -109,7 +108,16 @@ class Attempt:
             waiting = 0
             while True:
                 calls = self._queue.call_counts
-                segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
+                with _released_on_error(receiver):
+                    try:
+                        decided, received = self._with_payloads(decided, received, receiver)
+                        segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
+                    except PayloadError:
+                        # Perhaps another attempt has put it, and has deleted the messages and their payloads.
+                        there = self._next_link()
+                        if there is None:
+                            raise
+                        segment = there
                 sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
                 before, counted, decided = self._end, decided, []  # the chain has the assigned messages
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
@@ -154,7 +162,7 @@ class Attempt:
     ) -> tuple[list[Message], list[Message]]:
         """Return the messages with their payloads. Those received for which the chain has no room are deferred.
 
-        Without payloads a receive brings too little for that, and all of it is served.
+        Without payloads a receive brings too little for that, and all of it is served. Those read are not read again.
         """
         if not self._payloads.are_read:
             return decided, received
@@ -165,7 +173,15 @@ class Attempt:
         decided = self._payloads.loaded(decided, self._skipped)
         received = self._payloads.loaded(received, self._skipped)
         receiver.chain.spend(0, self._size(received) - before)  # an object may be larger than its message says
+        self._heartbeat.check()
         return decided, received
+
+    def _next_link(self) -> Segment | None:
+        plan = self._plan
+        number = 0 if self._end is None else self._end.origin.link + 1
+        found = self._journal.read(self._journal.segment_name(plan.epoch, plan.partition, plan.plan, number))
+        self._journal.require_current(plan.epoch, plan.claim)
+        return found
 
     def _in_full(self, link: Segment | int) -> Segment:
         """Return a link of the chain that was too large to keep, from the journal."""

@@ -298,8 +298,7 @@ def test_a_botocore_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, e
     """Its connections are private to it: without ours, rows could be sent too late, so none is sent."""
     events = SimpleNamespace(register=lambda *_, **__: None)
     client = SimpleNamespace(meta=SimpleNamespace(events=events), _endpoint=endpoint)
-    session = SimpleNamespace(client=lambda *_, **__: client)
-    monkeypatch.setattr("boto3.session.Session", lambda **_: session)
+    monkeypatch.setattr("botocore.session.Session.create_client", lambda *_, **__: client)
     monkeypatch.setattr("botocore.__version__", "9.9.9")
     for _ in range(2):
         with pytest.raises(MissingPackageError) as told:

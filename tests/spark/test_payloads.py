@@ -1,0 +1,157 @@
+"""Large bodies on S3, as AWS's own extended client sends them, in Spark; and what bad pointers get."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from tests.helpers import moto_server, wait_until
+from tests.spark.support import LONG_S, Rig, failure, in_both_modes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEYS = {"region_name": "eu-west-1", "aws_access_key_id": "any", "aws_secret_access_key": "any"}
+LARGE = 300_000
+"""More bytes than AWS's client leaves in SQS."""
+
+
+class Bucket:
+    """A bucket of moto's S3, and AWS's client that puts large bodies there."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.s3 = boto3.client("s3", endpoint_url=endpoint, **KEYS)
+        self.s3.create_bucket(Bucket="bodies", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+
+    def held(self) -> list[str]:
+        return [each["Key"] for each in self.s3.list_objects_v2(Bucket="bodies").get("Contents", ())]
+
+    def put(self, key: str, text: bytes) -> None:
+        self.s3.put_object(Bucket="bodies", Key=key, Body=text)
+
+    def client(self, rig: Rig, *, is_legacy: bool) -> Any:
+        sessions = pytest.importorskip("sqs_extended_client.client")
+        session = sessions.SQSExtendedClientSession(**KEYS)
+        sqs = session.client("sqs", endpoint_url=rig.server.endpoint_url)
+        sqs.s3_client, sqs.large_payload_support, sqs.use_legacy_attribute = self.s3, "bodies", is_legacy
+        return sqs
+
+    def options(self, **options: str) -> dict[str, str]:
+        return {"payloads": "s3", "journalEndpointUrl": self.endpoint, **options}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with moto_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(endpoint: str) -> Iterator[Bucket]:
+    made = Bucket(endpoint)
+    yield made
+    for key in made.held():
+        made.s3.delete_object(Bucket="bodies", Key=key)
+    made.s3.delete_bucket(Bucket="bodies")
+
+
+def send_pointer(rig: Rig, key: str, *, size: object = 1, number: int = 0) -> None:
+    body = ["software.amazon.payloadoffloading.PayloadS3Pointer", {"s3BucketName": "bodies", "s3Key": key}]
+    given = {"QueueUrl": rig.url, "MessageGroupId": "lot", "MessageDeduplicationId": f"{key}-{number}"}
+    attributes = {"ExtendedPayloadSize": {"DataType": "Number", "StringValue": str(size)}}
+    rig.call("SendMessage", **given, MessageBody=json.dumps(body), MessageAttributes=attributes)
+
+
+def read(rig: Rig, rows: list[dict[str, Any]], **options: str) -> Any:
+    fields = "messageId STRING, messageGroupId STRING, sequenceNumber STRING, body STRING, payloadBucket STRING"
+    attributes = "MAP<STRING, STRUCT<dataType: STRING, stringValue: STRING, binaryValue: BINARY>>"
+    schema = f"{fields}, payloadKey STRING, payloadError STRING, messageAttributes {attributes}"
+    frame = rig.spark.readStream.format("sqsfifo").schema(schema).options(**rig.options(**options)).load()
+    return rig.to_function(frame, lambda df, _: rows.extend(row.asDict(recursive=True) for row in df.collect()))
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_legacy", [False, True], ids=["today", "legacy"])
+def test_what_awss_client_sends_comes_whole_and_in_order(rig: Rig, bucket: Bucket, is_legacy: bool) -> None:
+    """Large and small bodies, sent singly and in batches; and the payloads go once their messages have."""
+    sqs = bucket.client(rig, is_legacy=is_legacy)
+    bodies = [f"{number} " + "ü" * (LARGE // 2 if number % 3 == 0 else 10) for number in range(24)]
+    note = {"note": {"DataType": "String", "StringValue": "kept"}}
+    for number, body in enumerate(bodies[:4]):
+        ids = {"MessageGroupId": f"lot-{number % 2}", "MessageDeduplicationId": str(number)}
+        sqs.send_message(QueueUrl=rig.url, MessageBody=body, MessageAttributes=dict(note), **ids)
+    for start in range(4, len(bodies), 10):
+        entries = [
+            {
+                "Id": str(number),
+                "MessageBody": bodies[number],
+                "MessageAttributes": dict(note),
+                "MessageGroupId": f"lot-{number % 2}",
+                "MessageDeduplicationId": str(number),
+            }
+            for number in range(start, min(start + 10, len(bodies)))
+        ]
+        assert not sqs.send_message_batch(QueueUrl=rig.url, Entries=entries).get("Failed")
+    assert len(bucket.held()) == 8
+    rows: list[dict[str, Any]] = []
+    with read(rig, rows, **bucket.options(deletePayloads="true")) as query:
+        rig.drain(query)
+        wait_until(lambda: not bucket.held(), LONG_S, "the payloads are deleted")
+    rows.sort(key=lambda row: int(row["sequenceNumber"]))
+    assert [row["body"] for row in rows] == bodies
+    for number, row in enumerate(rows):
+        assert {name: value["stringValue"] for name, value in row["messageAttributes"].items()} == {"note": "kept"}
+        assert (row["payloadBucket"], bool(row["payloadKey"])) == (
+            ("bodies", True) if number % 3 == 0 else (None, False)
+        )
+
+
+def test_a_payload_that_is_missing_stops_the_query_and_loses_nothing(rig: Rig, bucket: Bucket) -> None:
+    """One line names bucket and key. Put right, it comes, and all that stands behind it."""
+    send_pointer(rig, "lots/1")
+    rig.send(3)
+    rows: list[dict[str, Any]] = []
+    with read(rig, rows, **bucket.options()) as query:
+        line = next(line for line in failure(query).splitlines() if "PayloadError: " in line)
+    assert "the payload 'lots/1' in the bucket 'bodies' cannot be read: it is missing." in line
+    assert "payloadErrors=null" in line
+    bucket.put("lots/1", b"found")
+    with read(rig, rows, **bucket.options()) as query:
+        rig.drain(query)
+    assert {row["body"] for row in rows} == {"found", *(f"body {number}" for number in range(3))}
+    assert bucket.held() == ["lots/1"]
+
+
+def test_bad_payloads_may_come_as_null_with_the_reason(rig: Rig, bucket: Bucket) -> None:
+    """They are never deleted, and what stands around them comes whole; nor is a lookalike touched."""
+    bucket.put("text", b"good")
+    bucket.put("lies", b"more than it says")
+    bucket.put("/slash", b"another")
+    bucket.put("slash", b"not this one")
+    bucket.put("binary", b"\xff\xfe")
+    bucket.put("large", b"x" * 2000)
+    sent = {"text": 4, "lies": 1, "/slash": "12e3", "missing": 7, "binary": 2, "large": 2000}
+    for key, size in sent.items():
+        send_pointer(rig, key, size=size)
+    lookalike = '["software.amazon.payloadoffloading.PayloadS3Pointer", {"s3BucketName": "bodies", "s3Key": "text"}]'
+    ids = {"MessageGroupId": "lot", "MessageDeduplicationId": "lookalike"}
+    rig.call("SendMessage", QueueUrl=rig.url, MessageBody=lookalike, **ids)
+    rows: list[dict[str, Any]] = []
+    given = bucket.options(payloadErrors="null", maxPayloadBytes="1000", deletePayloads="true")
+    with read(rig, rows, **given) as query:
+        rig.drain(query)
+        wait_until(lambda: len(bucket.held()) == 3, LONG_S, "payloads are deleted")
+    rows.sort(key=lambda row: int(row["sequenceNumber"]))
+    assert [row["body"] for row in rows] == ["good", "more than it says", "another", None, None, None, lookalike]
+    assert [row["payloadError"] for row in rows] == [
+        *(None, None, None),
+        "it is missing",
+        "it is not UTF-8",
+        "it has more than the 1,000 bytes of maxPayloadBytes",
+        None,
+    ]
+    assert sorted(bucket.held()) == ["binary", "large", "slash"]
