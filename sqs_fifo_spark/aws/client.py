@@ -71,7 +71,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     if not isinstance(credentials.get_frozen_credentials, Keys):
         credentials.get_frozen_credentials = Keys(credentials)
     session._credentials = credentials
-    # Not boto3's: AWS's extended client puts one of its own in the place of that when it is imported.
+    # Not by boto3's session: AWS's extended client puts its own there, which opens pointers and alters handles.
     client = session.create_client(
         "sqs",
         region_name=config.region or _default_region(session, config),

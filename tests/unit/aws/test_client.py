@@ -6,9 +6,11 @@ import json
 import logging
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import botocore.session
 import pytest
@@ -19,6 +21,7 @@ from sqs_fifo_spark.aws.credentials import S3Credentials
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.options import AWS_CHAIN
 from tests.unit.aws.answering import source_queue
 from tests.unit.aws.standins import SECRET, TOKEN, TokenService
 
@@ -306,3 +309,14 @@ def test_a_botocore_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, e
         assert str(told.value).startswith("botocore 9.9.9 does not fit: its connections cannot be watched")
         assert "Install another version of it with pip" in str(told.value)
         assert len(str(told.value).splitlines()) == 1
+
+
+def test_a_session_in_the_place_of_boto3_s_changes_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import of AWS's extended client puts one there, for all code in the process."""
+
+    def extended(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("an extended client")
+
+    monkeypatch.setattr("boto3.session.Session", extended)
+    monkeypatch.setattr("boto3.Session", extended)
+    aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="alone")))

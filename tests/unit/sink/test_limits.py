@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
+import botocore.session
 import pyarrow as pa
 import pytest
 import urllib3.util.connection
@@ -262,13 +262,13 @@ def test_parts_are_small_whatever_stands_beside_what(order: int) -> None:
 def test_threads_that_begin_together_build_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client takes megabytes and a second, and with a role a call."""
     built, together = [], threading.Barrier(8)
-    build = boto3.session.Session.client
+    build = botocore.session.Session.create_client
 
-    def count(self: boto3.session.Session, *arguments: object, **options: object) -> object:
+    def count(self: botocore.session.Session, *arguments: object, **options: object) -> object:
         built.append(arguments)
         return build(self, *arguments, **options)
 
-    monkeypatch.setattr(boto3.session.Session, "client", count)
+    monkeypatch.setattr(botocore.session.Session, "create_client", count)
     config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="together"))
 
     def ask(number: int) -> object:
