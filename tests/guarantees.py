@@ -28,7 +28,7 @@ class Law(NamedTuple):
 
 
 MODULES = {
-    "source": ("laws", "repair_laws", "schedule", "tasks"),
+    "source": ("laws", "repair_laws", "payloads", "schedule", "tasks"),
     "sink": ("sink_laws", "sink_schedule", "sink_tasks"),
 }
 """Modules of `tests.simulation` with the checks of each side."""
@@ -153,6 +153,7 @@ LAWS = {
         ("progress", "available now", "idle is cheap", "spoken errors", "one owner"),
         (
             "leave copies of committed messages to the commit",
+            "fail for a payload that another attempt has read and deleted",
             "believe a conflict",
             "forget what is carried",
             "advance without commit",

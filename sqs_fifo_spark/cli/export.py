@@ -22,6 +22,7 @@ from sqs_fifo_spark.columns import ARROW_SCHEMA
 
 CONTENT = ("body", "messageAttributes")
 """The columns that are somebody's data."""
+_OPTIONAL = ("sns", "payloadBucket", "payloadKey", "payloadError")
 FORMATS = ("parquet", "jsonl")
 _ENDINGS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 
@@ -29,7 +30,7 @@ _ENDINGS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json
 def rows_as_json(batch: pa.RecordBatch, *, bodies: bool = True) -> Iterator[dict[str, Any]]:
     """Yield rows of the source's columns as JSON has them: times as text, attributes as an object, bytes in base64.
 
-    Without `bodies` they have no content. `sns` is there where a row has it.
+    Without `bodies` they have no content. Columns that only some messages have stand where there is a value.
     """
     names = [name for name in batch.schema.names if bodies or name not in (*CONTENT, "sns")]
     for row in pa.Table.from_batches([batch]).select(names).to_pylist():
@@ -41,11 +42,9 @@ def rows_as_json(batch: pa.RecordBatch, *, bodies: bool = True) -> Iterator[dict
                 name: {key: _text(each) for key, each in value.items() if each is not None}
                 for name, value in row["messageAttributes"] or ()
             }
-        if row.get("sns") is None:
-            row.pop("sns", None)
-        else:
+        if row.get("sns") is not None:
             row["sns"] = {**row["sns"], "timestamp": time_text(row["sns"]["timestamp"])}
-        yield row
+        yield {name: value for name, value in row.items() if value is not None or name not in _OPTIONAL}
 
 
 def _text(value: Any) -> Any:

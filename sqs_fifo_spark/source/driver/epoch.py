@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.options import MAX_PARTITION_BYTES
 from sqs_fifo_spark.source.driver.chains import CLOSER, Chains
-from sqs_fifo_spark.source.driver.planning import deal_out, plan_partitions
+from sqs_fifo_spark.source.driver.planning import deal_out, partition_bytes, plan_partitions
 from sqs_fifo_spark.source.driver.verdict import Verdict, judge
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
@@ -127,12 +128,15 @@ class Epoch:
             found[name] = Remainder(head, tuple(newest.values()))
         return found
 
-    def plan(self, ledger: Ledger, *, after: str, claim: int, max_bytes: int) -> list[PartitionPlan]:
+    def plan(
+        self, ledger: Ledger, *, after: str, claim: int, max_bytes: int, carried_bytes: int | None = None
+    ) -> list[PartitionPlan]:
         """Deal out the carried messages, hold them, and return each partition's share of the plan: the tasks may begin.
 
-        The epoch follows `after` in Spark's log; the driver that plans it has this `claim`.
+        Of those it takes `carried_bytes`, if given: with payloads they may be far larger than in SQS. The epoch follows
+        `after` in Spark's log; the driver that plans it has this `claim`.
         """
-        carried = self.load_carried(ledger)
+        carried, partitions = self.load_carried(ledger), self.offset.partitions
         since = self._clock.monotonic() - self._heartbeat_s
         for left in carried.values():
             self._lease.hold(left.receipts, since=since, may_be_deleted=self.deletes or left.head.origin.deletes)
@@ -140,8 +144,9 @@ class Epoch:
         self._lease.renew()
         self.deal = deal_out(
             carried,
-            self.offset.partitions,
+            partitions,
             max_messages=self.max_messages,
+            max_partition_bytes=partition_bytes(carried_bytes, partitions) if carried_bytes else MAX_PARTITION_BYTES,
             skipped=self._skipped,
             is_replay=self.is_replay,
         )

@@ -92,7 +92,11 @@ class Epochs:
             if announced is None:
                 epoch.replay(after)
             plans = epoch.plan(
-                owned.ledger, after=after, claim=owned.claim, max_bytes=self._options.max_bytes_per_trigger
+                owned.ledger,
+                after=after,
+                claim=owned.claim,
+                max_bytes=self._options.max_bytes_per_trigger,
+                carried_bytes=self._options.max_bytes_per_trigger if self._options.payloads == "s3" else None,
             )
         self.open = epoch
         if self.next is not None and self.next.offset.epoch <= offset.epoch:

@@ -68,13 +68,14 @@ def deal_out(
     count: int,
     *,
     max_messages: int,
+    max_partition_bytes: int = MAX_PARTITION_BYTES,
     skipped: frozenset[str] = frozenset(),
     is_replay: bool = False,
 ) -> Deal:
     """Return the deal of carried messages to `count` partitions, by the names of the objects that hold them.
 
     Each group goes to one partition, and each partition gets about as many messages. Messages beyond `max_messages`, or
-    beyond a partition's limit of bytes, wait for the epoch after. Those `skipped` are left to the commit: no task gets
+    beyond `max_partition_bytes`, wait for the epoch after. Those `skipped` are left to the commit: no task gets
     them. Only the deal of a replay names them, for a chain may have some.
     """
     if not count:
@@ -103,7 +104,7 @@ def deal_out(
         partition = (before * count // min(len(left), max_messages) + first) % count
         before += len(by_group[group])
         for number, place in by_group[group]:
-            if sizes[partition] >= MAX_PARTITION_BYTES:
+            if sizes[partition] >= max_partition_bytes:
                 reserved.add(group)
                 break
             sizes[partition] += heads[number].sizes[place]
@@ -114,6 +115,11 @@ def deal_out(
         for (partition, number), places in places_by_object.items()
     )
     return Deal(shares, groups, frozenset(reserved), skipped if is_replay else frozenset())
+
+
+def partition_bytes(max_bytes: int, count: int) -> int:
+    """Return the bytes after which one of `count` partitions receives no more."""
+    return max(1, min(MAX_PARTITION_BYTES, max_bytes // max(1, count)))
 
 
 def plan_partitions(
@@ -152,7 +158,7 @@ def plan_partitions(
             partitions=count,
             partition=index,
             max_messages=counts[index] + min(fair, (share_units + (index < odd)) * unit + (rest if index == 0 else 0)),
-            max_bytes=max(1, min(MAX_PARTITION_BYTES, max_bytes // count)),
+            max_bytes=partition_bytes(max_bytes, count),
             plan=offset.plan,
             after=after,
             claim=claim,

@@ -1,0 +1,285 @@
+"""Payloads on S3 under the source's laws: nothing lost, one content, in order, and each deleted after its message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+from unittest import mock
+
+import pytest
+
+from sqs_fifo_spark.errors import PayloadError
+from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer, body_of
+from sqs_fifo_spark.source import repair
+from sqs_fifo_spark.source.batches import Outcome
+from sqs_fifo_spark.source.segment import decode, encode
+from sqs_fifo_spark.source.settlement import delete_committed
+from tests.helpers import raises_one_line
+from tests.simulation.payloads import Bucket
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import Query, World, in_both_modes_with, with_options
+from tests.unit.source.attempts import Attempts
+from tests.unit.source.stores import receipt
+
+GIVEN = {"payloads": "s3", "deletePayloads": "true"}
+in_both_modes = in_both_modes_with(**GIVEN)
+in_both_modes_as_null = in_both_modes_with(**GIVEN, payloadErrors="null")
+
+
+class Bodies:
+    """A bucket in memory to which all bodies go, but for those of group "z"; its reads and deletes are steps."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.objects: dict[str, bytes] = {}
+        self.failing: dict[str, PayloadError] = {}
+        self.undeletable: dict[str, PayloadError] = {}
+        self.stated: dict[str, int] = {}
+        """Sizes that messages state, where they are not the payload's."""
+        self.read_keys: list[str] = []
+        world.bucket = cast(Bucket, self)
+
+    def pointer_to(self, body: str) -> tuple[str, Mapping[str, Mapping[str, str]]] | None:
+        if body.startswith("z"):
+            return None
+        self.objects[body] = body.encode()
+        size = {"DataType": "Number", "StringValue": str(self.stated.get(body, len(body)))}
+        return body_of(Pointer("bodies", body)), {SIZE_ATTRIBUTE: size}
+
+    def has_sent(self, message_id: str, body: str) -> None:
+        """Nobody asks."""
+
+    def read(self, pointer: Pointer, most: int) -> bytes:
+        self._world.step(f"before read s3 {pointer.key}")
+        self.read_keys.append(pointer.key)
+        if pointer.key in self.failing:
+            raise self.failing[pointer.key]
+        if pointer.key not in self.objects:
+            raise PayloadError("it is missing", is_final=True)
+        return self.objects[pointer.key][:most]
+
+    def delete(self, pointers: Sequence[Pointer]) -> Mapping[Pointer, PayloadError]:
+        self._world.step("before delete s3")
+        failed = {each: self.undeletable[each.key] for each in pointers if each.key in self.undeletable}
+        for pointer in pointers:
+            assert pointer.key not in self.present(), "a payload goes before its message"
+            if pointer not in failed:
+                self.objects.pop(pointer.key, None)
+        self._world.step("after delete s3")
+        return failed
+
+    def present(self) -> set[str]:
+        ids = self._world.present()
+        return {row.body for row in self._world.sent if row.message_id in ids}
+
+
+@pytest.fixture
+def bodies(world: World) -> Bodies:
+    return Bodies(world)
+
+
+def served(world: World) -> list[Any]:
+    return sorted((row.body or "") for rows in world.rows() for row in rows)
+
+
+@in_both_modes
+def test_payloads_come_in_the_place_of_pointers_and_go_after_their_messages(world: World, bodies: Bodies) -> None:
+    """Through several micro-batches and a restart, beside bodies that SQS has."""
+    world.ran("a1", "z1", "a2", "b1")
+    world.send("a3", "z2")
+    world.restart()
+    assert not bodies.objects
+    assert sorted(bodies.read_keys)[:4] == ["a1", "a2", "a3", "b1"]
+
+
+@with_options(payloads="s3")
+def test_without_deletePayloads_they_stay(world: World, bodies: Bodies) -> None:
+    world.ran("a1")
+    world.restart()
+    assert bodies.objects.items() >= {"a1": b"a1"}.items()
+
+
+@in_both_modes
+def test_a_micro_batch_that_runs_again_has_the_first_bytes_and_needs_no_s3(world: World, bodies: Bodies) -> None:
+    """Though the object was replaced since, or is gone."""
+    world.send("a1", "b1")
+    query, (plan, *_) = world.planned()
+    first = world.read(plan)
+    bodies.objects["a1"] = b"replaced"
+    bodies.objects.pop("b1", None)  # where tasks delete, it is gone already
+    assert world.read(plan) == first
+    assert {row.body for row in first} == {"a1", "b1"}
+    query.finish(first)
+
+
+@in_both_modes
+def test_a_missing_payload_fails_its_task_in_one_line_and_nothing_is_served(world: World, bodies: Bodies) -> None:
+    """The line has bucket, key and remedy. Its messages are free at once, and come whole when it is back."""
+    world.send("z1", "a1")
+    text = bodies.objects.pop("a1")
+    query, (plan, *_) = world.planned()
+    with raises_one_line(PayloadError, match=r"payload 'a1' in the bucket 'bodies' cannot be read: it is missing\. "):
+        world.read(plan)
+    assert not world.store.under("epochs/00000000000000000001/0")
+    bodies.objects["a1"] = text
+    query.finish(world.read(plan))
+
+
+@in_both_modes_as_null
+@pytest.mark.parametrize("payload", [None, b"\xff", b"x" * 100], ids=["missing", "no text", "too large"])
+def test_with_null_a_bad_payload_is_a_null_body_and_is_kept(
+    world: World, bodies: Bodies, payload: bytes | None
+) -> None:
+    """What stands behind it comes, and is deleted."""
+    world.options = replace(world.options, max_payload_bytes=50)
+    world.send("a1", "a2")
+    bodies.objects.pop("a1")
+    if payload is not None:
+        bodies.objects["a1"] = payload
+    Query(world).drain()
+    assert served(world) == ["", "a2"]
+    assert bodies.objects == ({} if payload is None else {"a1": payload})
+
+
+@in_both_modes_as_null
+def test_an_outage_is_never_a_null_body(world: World, bodies: Bodies) -> None:
+    """It fails the task, which is tried again."""
+    world.send("a1")
+    query, (plan, *_) = world.planned()
+    bodies.failing["a1"] = PayloadError("S3 fails with 503")
+    with raises_one_line(PayloadError, match="S3 fails with 503"):
+        world.read(plan)
+    bodies.failing.clear()
+    query.finish(world.read(plan))
+
+
+@in_both_modes
+def test_an_attempt_whose_payload_another_one_has_deleted_serves_what_that_one_put(
+    world: World, bodies: Bodies
+) -> None:
+    """As with speculation: nothing is wrong, so it does not fail."""
+    world.send("a1", "b1")
+    query, (plan, *_) = world.planned()
+    attempts = Attempts(world)
+    late = attempts.begin(plan, "before read s3 a1")
+    attempts.end(attempts.begin(plan))
+    bodies.objects.clear()
+    attempts.end(late)
+    assert attempts.agreed() == attempts.rows[0]
+    world.on_step = lambda event: None
+    query.into_sink({0: attempts.rows[0]})
+
+
+@in_both_modes_with(**GIVEN, maxBytesPerTrigger="100", numPartitions="1")
+def test_payloads_beyond_the_micro_batch_wait_for_the_next_in_order(world: World, bodies: Bodies) -> None:
+    """They count by the size that their messages state; one always comes, however large."""
+    names = [f"{group}{number}" for number in (1, 2, 3) for group in "abc"]
+    bodies.stated = dict.fromkeys(names, 1_000)
+    world.send(*names)
+    query = Query(world).drain()
+    assert all(len(rows) <= 2 for batch in world.sink.values() for rows in batch.values())
+    assert served(world) == sorted(names)
+    world.audit()
+    assert query.offsets
+
+
+@in_both_modes_with(**GIVEN, maxBytesPerTrigger="100", numPartitions="1")
+def test_a_payload_that_is_larger_than_its_message_says_counts_as_it_is(world: World, bodies: Bodies) -> None:
+    """What is read counts for the micro-batch that reads it."""
+    world.send("a1")
+    bodies.objects["a1"] = b"x" * 200
+    query, (plan, *_) = world.planned()
+    (row,) = world.read(plan)
+    assert row.body == "x" * 200
+    (name,) = world.store.under("epochs/00000000000000000001/0")[:1]
+    head = decode(world.store.objects[name], name).head
+    assert head.chain.size == head.sizes[0] == 200
+    query.into_sink({0: [row]})
+
+
+@in_both_modes
+def test_a_crash_between_the_two_deletes_leaves_no_orphan(world: World, bodies: Bodies) -> None:
+    """The journal names the payload, or the message is deleted once more."""
+    for crash in ("before delete s3", "after delete s3", "after DeleteMessageBatch"):
+        world.send("a1", "b1", "z1")
+        world.kill(crash, lambda: Query(world).resume().drain())
+        world.restart(down_s=LAPSE_S)
+        world.send("z1")
+        Query(world).resume().drain()
+        assert not bodies.objects, crash
+
+
+@in_both_modes
+def test_the_ledger_names_what_s3_does_not_delete(world: World, bodies: Bodies) -> None:
+    """Until it does, also for the next query."""
+    world.send("a1", "b1")
+    bodies.undeletable["a1"] = PayloadError("S3 fails with 503")
+    query = Query(world).drain()
+    world.send("z1")
+    query.drain()
+    assert bodies.objects.keys() == {"a1"}
+    assert "s3://bodies/a1" in world.journal().ledger().payloads
+    bodies.undeletable.clear()
+    world.send("z2")
+    world.restart(down_s=LAPSE_S)
+    assert not bodies.objects
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_a_confirmed_delete_gives_its_payload_away(world: World, outcome: Outcome) -> None:
+    """Any other leaves it to the ledger's entry, which a later delete of the message finds."""
+    known = receipt(1)._replace(payload="s3://bodies/a1")
+    queue, lease = mock.Mock(), mock.Mock()
+    queue.delete.return_value = [(known, outcome)]
+    left, payloads = delete_committed([known], {}, queue=queue, lease=lease, clock=world.clock, budget_s=1)
+    if outcome is Outcome.DONE:
+        assert (left, payloads) == ({}, ["s3://bodies/a1"])
+        return
+    assert payloads == []
+    assert left[known.message_id].payload == "s3://bodies/a1"
+    again = known._replace(receipt_handle="newer", payload="")
+    queue.delete.return_value = [(again, Outcome.DONE)]
+    left, payloads = delete_committed([again], left, queue=queue, lease=lease, clock=world.clock, budget_s=1)
+    assert (left, payloads) == ({}, ["s3://bodies/a1"])
+
+
+@in_both_modes
+def test_the_row_that_is_moved_aside_is_the_one_that_is_served(world: World, bodies: Bodies) -> None:
+    """The driver's catch has the pointer, and the chain the payload, whose object may be gone soon."""
+    world.send("a1")
+    query, (plan, *_) = world.planned()
+    journal = world.journal()
+    message_id = world.sent[0].message_id
+    assert "s3Key" in repair.find(journal, 1, message_id).column("body")[0].as_py()
+    world.read(plan)
+    assert repair.find(journal, 1, message_id).column("body").to_pylist() == ["a1"]
+    assert query.driver
+
+
+def test_a_segment_has_no_column_of_what_no_row_has(world: World) -> None:
+    """They cost nothing where they are not used; and come back as they were."""
+    world.send("a1")
+    _, (plan, *_) = world.planned()
+    world.read(plan)
+    name = world.store.under("epochs/00000000000000000001/0")[0]
+    data = world.store.objects[name]
+    for absent in (b"payloadKey", b"sns", b"deadLetterQueueSourceArn"):
+        assert absent not in data
+    assert b"messageGroupId" in data
+    segment = decode(data, name)
+    assert segment.rows.column("payloadKey").null_count == 1
+    assert decode(encode(segment), name).rows == segment.rows
+
+
+@with_options(**GIVEN)
+def test_rows_show_where_a_payload_was(world: World, bodies: Bodies) -> None:
+    """And the reserved attribute is gone."""
+    world.send("a1", "z1")
+    _, (plan, *_) = world.planned()
+    world.read(plan)
+    name = world.store.under("epochs/00000000000000000001/0")[0]
+    first, second = decode(world.store.objects[name], name).rows.to_pylist()
+    assert (first["payloadBucket"], first["payloadKey"], first["messageAttributes"]) == ("bodies", "a1", [])
+    assert (second["payloadBucket"], second["body"]) == (None, "z1")
+    assert not bodies.failing
