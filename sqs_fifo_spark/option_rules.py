@@ -22,6 +22,8 @@ FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, 
 """SQS's rule for the id of a group or of a deduplication."""
 S3_PREFIXES = ("s3:", "s3a:")
 JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
+_LONGEST_PAYLOAD_LOCATION = 900
+"""Bytes; the rest of a key is for the name of the object."""
 _KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
 """Schemes that are another name for one."""
 
@@ -129,6 +131,8 @@ def size(option: Option, value: str) -> int:
     size = int(match[1]) * _BYTE_UNITS[(match[2] or "").lower()] if match else 0
     if not size:
         raise refuse(option, value, "it must be a number of bytes above 0, such as 67108864 or 64m.")
+    if size > (option.high or size):
+        raise refuse(option, value, f"it must be at most {option.high} bytes.")
     return size
 
 
@@ -229,6 +233,19 @@ def _url_of_arn(option: Option, value: str) -> str:
 
 def journal_location(option: Option, value: str) -> str:
     fault = _fault_of_location(_without_query(option, _without_password(option, value)))
+    if fault:
+        raise refuse(option, value, fault)
+    return value
+
+
+def payload_location(option: Option, value: str) -> str:
+    if not _without_query(option, _without_password(option, value)).startswith(
+        tuple(f"{each}//" for each in S3_PREFIXES)
+    ):
+        raise refuse(option, value, "it must be a bucket of S3, or a prefix in one, as in s3://bucket/payloads/bids.")
+    fault = _fault_of_location(value)
+    if fault is None and len(value.rstrip("/").encode()) > _LONGEST_PAYLOAD_LOCATION:
+        fault = f"it must be at most {_LONGEST_PAYLOAD_LOCATION} bytes, because S3 takes keys of 1024."
     if fault:
         raise refuse(option, value, fault)
     return value

@@ -154,8 +154,8 @@ class ConnectionOptions(Identity, QueueOptions):
     journal_credentials: str = option(
         "journalCredentials",
         rules.one_of("queue", "chain"),
-        "Whose credentials reach a journal on S3, or a sink's `badRecordsPath` there: `queue`, those of the calls to "
-        "SQS, or `chain`, those that the AWS chain of each process gives.",
+        "Whose credentials reach a journal on S3, payloads, or a sink's `badRecordsPath` there: `queue`, "
+        "those of the calls to SQS, or `chain`, those that the AWS chain of each process gives.",
         default="queue",
     )
     journal_endpoint_url: str | None = option(
@@ -213,7 +213,7 @@ def require_s3(options: ConnectionOptions, **locations: str | None) -> None:
     if any(location.startswith(rules.S3_PREFIXES) for location in given.values()):
         return
     why = ", and ".join(f"'{name}' is {location!r}, which is not on S3" for name, location in given.items())
-    why = why or "neither 'journalLocation' nor 'badRecordsPath' is given"
+    why = why or f"neither {' nor '.join(map(repr, locations))} is given"
     for name, is_given in (
         ("journalEndpointUrl", options.journal_endpoint_url is not None),
         ("journalCredentials", options.journal_credentials == "chain"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ _MAX_UNRECORDED_ROWS = 80
 """All that the calls of one task have under way."""
 _MAX_CALLS_PER_S = 1_000_000
 """Far above one queue's answers."""
+_MAX_MESSAGE_BYTES = 1 << 20
+"""The most that any queue takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,22 @@ class SendOptions:
         low=1,
         high=1_000_000,
     )
+    payload_location: str | None = option(
+        "payloadLocation",
+        rules.payload_location,
+        "Where bodies that are too large for the queue go, as `s3://bucket/prefix`: each in an object of its own, to "
+        "which its message points as AWS's extended clients have it. See [Large bodies](bodies.md#large-bodies).",
+        default_text="none: a row that is too large is refused",
+    )
+    payload_threshold_bytes: int | None = option(
+        "payloadThresholdBytes",
+        rules.size,
+        "Bytes of body and attributes above which a row's body goes to `payloadLocation`, at most `1m`. What is more "
+        "than the queue takes goes there in any case.",
+        default_text="the queue's `MaximumMessageSize`",
+        needs="payloadLocation",
+        high=_MAX_MESSAGE_BYTES,
+    )
     txn_app_id: str | None = option(
         "txnAppId",
         rules.txn_app_id,
@@ -147,7 +166,12 @@ def require_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
     if refused is not None:
         require_one_region(refused, "badRecordsQueueUrl")
     require_one_base(options)
-    require_s3(options, journalLocation=options.journal_location, badRecordsPath=options.bad_records_path)
+    require_s3(
+        options,
+        journalLocation=options.journal_location,
+        badRecordsPath=options.bad_records_path,
+        payloadLocation=options.payload_location,
+    )
     if (options.txn_app_id is None) != (options.txn_version is None):
         one, other = ("txnAppId", "txnVersion") if options.txn_version is None else ("txnVersion", "txnAppId")
         raise OptionError(
@@ -187,13 +211,17 @@ def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
         )
     if queue == options.queue_url:
         raise bad_records_in_queue()
-    journal = options.journal_location
-    if path is not None and journal is not None and rules.overlap(path, journal):
-        raise OptionError(
-            f"options 'badRecordsPath' ({path!r}) and 'journalLocation' ({journal!r}) are the same place, or one is "
-            "inside the other, so that what stands in one would be taken for the other's. Give each a folder of its "
-            "own."
-        )
+    places = {
+        "payloadLocation": options.payload_location,
+        "badRecordsPath": path,
+        "journalLocation": options.journal_location,
+    }
+    for (name, place), (other, another) in itertools.combinations(places.items(), 2):
+        if place is not None and another is not None and rules.overlap(place, another):
+            raise OptionError(
+                f"options '{name}' ({place!r}) and '{other}' ({another!r}) are the same place, or one is inside the "
+                "other, so that what stands in one would be taken for the other's. Give each a folder of its own."
+            )
 
 
 def bad_records_in_queue() -> OptionError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.sink.deadlines import Deadlines, RowsUnderWay
@@ -33,6 +34,7 @@ class Crew:
         self._clock = clock
         self._is_over = False  # once the owner stops: it may wait for its next rows long after a failure
         self._ended = 0
+        self._away = 0  # threads in calls that the owner need not wait for
         self._awaited: list[Callable[[], bool]] = []  # the conditions for which threads wait
         # These two are the owner's.
         self._threads: list[threading.Thread] = []
@@ -40,10 +42,11 @@ class Crew:
 
     # In the thread that owns them
 
-    def start(self, work: Callable[[], None]) -> None:
-        """Have the threads begin, once. `work` may raise StoppedError when `stopped` is set."""
-        while len(self._threads) < THREADS:
+    def start(self, *works: Callable[[], None]) -> None:
+        """Have the threads begin, once, as many for each work. One may raise StoppedError when `stopped` is set."""
+        while len(self._threads) < THREADS * len(works):
             name = f"sqs-fifo-send-{len(self._threads)}"
+            work = works[len(self._threads) // THREADS]
             thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -72,7 +75,8 @@ class Crew:
             self._is_over = True
             self.stopped.set()
             self.changed.notify_all()
-            self._is_abandoned = not self._wait_locked(lambda: self._ended == len(self._threads))
+            self._is_abandoned = not self._wait_locked(lambda: self._ended + self._away == len(self._threads))
+            self._is_abandoned = self._is_abandoned or self._away > 0
         if not self._is_abandoned:
             for thread in self._threads:
                 thread.join()
@@ -121,6 +125,19 @@ class Crew:
                 self.changed.notify_all()
             self.deadlines.add(pending)
         return pending
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Make a call that puts nothing into the queue, and may take long: who stops the work does not wait for it."""
+        with self.changed:
+            if self.stopped.is_set():
+                raise StoppedError
+            self._away += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._away -= 1
 
     def end(self, pending: RowsUnderWay) -> None:
         with self.changed:

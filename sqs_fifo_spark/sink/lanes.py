@@ -3,7 +3,8 @@
 A group has rows in at most one call under way: one, or with `order=batch` up to ten. Later ones are sent when SQS has
 confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group; or once
 it has all sent rows, where it had, or was about to have, a later row without an earlier one. So no answer, refusal or
-crash can put a row before one of an earlier call of its group.
+crash can put a row before one of an earlier call of its group. A row whose body goes to S3 waits until that is written,
+and its group with it.
 
 Pure: no call, no clock, no thread. The user holds one lock.
 """
@@ -62,6 +63,8 @@ class Lanes:
         self._is_repeated = is_repeated
         self._lanes: dict[str, Lane] = {}
         self._ready: deque[Lane] = deque()  # those whose next rows may be sent
+        self._unwritten: dict[int, OutgoingRow] = {}  # by their numbers: their bodies are not on S3 yet
+        self._to_write: deque[OutgoingRow] = deque()  # those of them of which nobody writes the body
         self.rows = 0
         """Number of rows here."""
         self.bytes = 0
@@ -81,6 +84,9 @@ class Lanes:
             if lane is None:
                 lane = self._lanes[row.group] = Lane()
             lane.waiting.append(row)
+            if row.payload is not None:
+                self._unwritten[row.row] = row
+                self._to_write.append(row)
             self.rows += 1
             self.bytes += row.held_bytes
             self._offer(lane)
@@ -90,6 +96,24 @@ class Lanes:
     def has_ready(self) -> bool:
         """True if there is a row that may be sent now."""
         return bool(self._ready)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """True if there is a row whose body is to be written to S3, and nobody does so."""
+        return bool(self._to_write)
+
+    def take_unwritten(self) -> OutgoingRow | None:
+        """Return the next one whose body is to be written, in the order in which they came, or None."""
+        while self._to_write:
+            row = self._to_write.popleft()
+            if row.row in self._unwritten:
+                return row
+        return None
+
+    def note_written(self, row: OutgoingRow) -> None:
+        """Let the row be sent in its turn: its body is on S3, or need not be there."""
+        if self._unwritten.pop(row.row, None) is not None:  # else it was left out meanwhile
+            self._offer(self._lanes[row.group])
 
     def take(self) -> list[OutgoingRow]:
         """Return the next rows of up to ten groups, as many as one call holds; they are under way from now on."""
@@ -101,6 +125,8 @@ class Lanes:
             count = 0
             while count < most and lane.waiting and len(rows) < MAX_ENTRIES:
                 row = lane.waiting[0]
+                if row.row in self._unwritten:
+                    break
                 if count and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
                     break  # the next one is not taken before the end of these is known
                 size += row.size
@@ -174,10 +200,11 @@ class Lanes:
         # The end of all rows before is known, so a row is not left out for one that is refused.
         while lane.waiting and self._is_repeated(lane.waiting[0].digest):
             row = lane.waiting.popleft()
+            self._unwritten.pop(row.row, None)
             self.equal += 1
             self.rows -= 1
             self.bytes -= row.held_bytes
-        if lane.waiting:
+        if lane.waiting and lane.waiting[0].row not in self._unwritten:
             lane.is_ready = True
             self._ready.append(lane)
 

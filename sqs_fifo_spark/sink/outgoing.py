@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sqs_fifo_spark.option_rules import FIFO_ID, FIFO_ID_RULE
+from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, SIZE_ATTRIBUTES
 from sqs_fifo_spark.sink.digests import digest_of
+from sqs_fifo_spark.sink.offload import MAX_PAYLOAD_BYTES, Payload, PayloadForm
 
 MAX_ATTRIBUTES = 10
 COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes", "awsTraceHeader")
@@ -43,6 +45,8 @@ class RowForm:
     max_message_bytes: int
     keeps_refused: bool = False
     """True if refused rows are kept elsewhere, rather than fail their task: then each row keeps its columns."""
+    payloads: PayloadForm | None = None
+    """The form of large bodies on S3, if they go there."""
 
 
 class OutgoingRow(NamedTuple):
@@ -53,7 +57,7 @@ class OutgoingRow(NamedTuple):
     entry: Mapping[str, Any]
     """The entry of `SendMessageBatch`, all but its `Id`."""
     size: int
-    """Bytes of body and attributes, as SQS counts them."""
+    """Bytes of body and attributes that are sent, as SQS counts them."""
     digest: bytes
     """Sets this message apart from others, as SQS's deduplication does: by its group and id, or body."""
     held_bytes: int = 0
@@ -64,6 +68,8 @@ class OutgoingRow(NamedTuple):
     """Reason for which it cannot be sent, if so; only its group is set besides then, if it has one, "" if not."""
     copy: int = 1
     """Its number among the rows of its task that are the same message, if refused rows are kept."""
+    payload: Payload | None = None
+    """Its body, if that goes to S3: there before its entry, which points to it, is sent."""
 
     def __repr__(self) -> str:
         return f"<OutgoingRow {self.row} group={self.group!r} size={self.size} refusal={self.refusal!r}>"
@@ -162,6 +168,7 @@ def _row(
     row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any, trace_header: Any
 ) -> OutgoingRow:
     text = _body(row, body)
+    data = text.encode()
     entry: dict[str, Any] = {"MessageBody": text}
     group = _id(row, "messageGroupId", group)
     entry["MessageGroupId"] = group
@@ -170,14 +177,11 @@ def _row(
         entry["MessageDeduplicationId"] = key
     else:
         key = text
-    size = len(text.encode())
-    wire = {}
+    wire: dict[str, dict[str, Any]] = {}
     for name, value in _attributes(row, attributes) if attributes else ():
         if name in wire:
             raise RefusedRowError(row, f"its attribute {name!r} is there twice")
         wire[name] = value
-        content = value.get("StringValue", "").encode() or value.get("BinaryValue", b"")
-        size += len(name.encode()) + len(value["DataType"].encode()) + len(content)
     if len(wire) > MAX_ATTRIBUTES:
         raise RefusedRowError(row, f"it has {len(wire)} attributes, and SQS takes at most {MAX_ATTRIBUTES}")
     if wire:
@@ -187,10 +191,56 @@ def _row(
         value = {"DataType": "String", "StringValue": _trace_header(row, trace_header)}
         entry["MessageSystemAttributes"] = {"AWSTraceHeader": value}
     digest = digest_of("id" if form.by_column else "body", group, key)
-    if size > form.max_message_bytes:
-        raise RefusedRowError(row, too_large(size, form.max_message_bytes), digest)
     kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
-    return OutgoingRow(row, group, entry, size, digest, _held_bytes(entry, kept), kept)
+    size = len(data) + sum(map(_size, wire, wire.values()))
+    payload = None
+    if form.payloads is not None:
+        _require_no_pointer(row, wire, digest)
+        if size > min(form.payloads.threshold_bytes, form.max_message_bytes):
+            payload = _payload(row, data, entry, form, digest)
+            wire = entry["MessageAttributes"]
+            size = len(entry["MessageBody"].encode()) + sum(map(_size, wire, wire.values()))
+    if size > form.max_message_bytes:
+        most = form.max_message_bytes
+        why = too_large(size, most) if payload is None else _attributes_too_large(size, most)
+        raise RefusedRowError(row, why, digest)
+    held_bytes = _held_bytes(entry, kept) + (0 if payload is None else sys.getsizeof(payload.data))
+    return OutgoingRow(row, group, entry, size, digest, held_bytes, kept, payload=payload)
+
+
+def _size(name: str, value: Mapping[str, Any]) -> int:
+    content = value.get("StringValue", "").encode() or value.get("BinaryValue", b"")
+    return len(name.encode()) + len(value["DataType"].encode()) + len(content)
+
+
+def _require_no_pointer(row: int, wire: Mapping[str, Any], digest: bytes) -> None:
+    for name in SIZE_ATTRIBUTES:
+        if name in wire:
+            raise RefusedRowError(
+                row, f"it has an attribute called {name!r}, by which readers know a message that points to S3", digest
+            )
+
+
+def _payload(row: int, data: bytes, entry: dict[str, Any], form: RowForm, digest: bytes) -> Payload:
+    """Have the entry point to its body, and return that."""
+    assert form.payloads is not None
+    wire = entry.get("MessageAttributes", {})
+    if len(wire) == MAX_ATTRIBUTES:
+        raise RefusedRowError(
+            row,
+            f"it has {len(wire)} attributes and a body that goes to S3; {SIZE_ATTRIBUTE} is one more, and SQS takes at "
+            f"most {MAX_ATTRIBUTES}",
+            digest,
+        )
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise RefusedRowError(
+            row, f"its body has {len(data):,} bytes, and a body on S3 may have at most {MAX_PAYLOAD_BYTES:,}", digest
+        )
+    return form.payloads.offload(data, entry, by_column=form.by_column)
+
+
+def _attributes_too_large(size: int, most: int) -> str:
+    return f"it has {size:,} bytes though its body is on S3, and the queue takes at most {most:,} (MaximumMessageSize)"
 
 
 def too_large(size: int, most: int) -> str:

@@ -9,6 +9,10 @@ Each thread of its `crew` does this again and again, until all rows have come to
     record the confirmed ones           `recorder`, for each answer; then later ones may be sent
 
 `progress` counts the rows, and `deadlines` says when the task fails though a thread hangs.
+
+Where large bodies go to S3, as many threads write them, in the order in which the rows come, unless the record has the
+row; then the row may be taken. No window has begun by then, so a write may take its time. A task that ends waits for no
+write under way: whenever that ends, it puts there what belongs there.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import PayloadError
+from sqs_fifo_spark.payloads.pointer import Pointer
 from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.crew import Crew
 from sqs_fifo_spark.sink.deadlines import KEEPS, RowsUnderWay
@@ -53,16 +59,19 @@ class Sender:
         may_be_older: bool = False,
         bad_records: BadRecords | None = None,
         on_messages: Callable[[Iterable[str]], None] = lambda message_ids: None,
+        write_payload: Callable[[Pointer, bytes], None] | None = None,
     ) -> None:
         """`may_be_older` says that an earlier attempt of the task may have sent rows.
 
         `bad_records` keeps refused rows; without it, the first one fails the task. See `Progress` for `on_messages`.
+        `write_payload` is `Buckets.write`, if rows may have payloads.
         """
         self._queue = queue
         self._record = record
         self._clock = clock
         self._may_be_older = may_be_older
         self._bad_records = bad_records
+        self._write_payload = write_payload
         self.progress = Progress(stride, record, on_messages)
         """Guarded by the crew's lock while that works."""
         self._crew = Crew(clock)
@@ -94,7 +103,7 @@ class Sender:
         with self._crew.changed:
             self.progress.lanes.add(rows)
             self._crew.wake()
-        self._crew.start(self._work)
+        self._crew.start(self._work, *([] if self._write_payload is None else [self._write_next]))
         self._wait_until(self._may_go_on_locked)
 
     def _may_go_on_locked(self) -> bool:
@@ -124,6 +133,40 @@ class Sender:
             raise failure
 
     # In the threads
+
+    def _write_next(self) -> None:
+        """Write the next body that goes to S3."""
+        crew, lanes = self._crew, self.progress.lanes
+        with crew.changed:
+            crew.wait_for(lambda: lanes.has_unwritten)
+            row = None if crew.stopped.is_set() else lanes.take_unwritten()
+        if row is None:
+            return
+        self._record.refresh([row.digest])
+        if not self._record.is_sent(row.digest):
+            self._write(row)
+        with crew.changed:
+            lanes.note_written(row)
+            crew.wake()
+
+    def _write(self, row: OutgoingRow) -> None:
+        assert self._write_payload is not None
+        assert row.payload is not None
+        pointer = row.payload.pointer
+        try:
+            with self._crew.away():
+                self._write_payload(pointer, row.payload.data)
+        except PayloadError as error:
+            remedy = (
+                f"Grant the permission 's3:PutObject' on the prefix, correct payloadLocation (bucket "
+                f"'{pointer.bucket}'), or the credentials."
+                if error.is_final
+                else "Check the network, and the endpoint and the region of S3; then run it again."
+            )
+            raise PayloadError(
+                f"cannot write the body of row {row.row:,} to '{pointer.url}': {error}. It is not sent. {remedy}",
+                is_final=error.is_final,
+            ) from None
 
     def _work(self) -> None:
         rows, is_turn = self._without_refused(self._take()), True

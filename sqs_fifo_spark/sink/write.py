@@ -22,10 +22,12 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions, bad_records_in_queue
+from sqs_fifo_spark.payloads.pointer import Pointer
 from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, RecordOrigin, find_place
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
+from sqs_fifo_spark.sink.offload import PayloadForm
 from sqs_fifo_spark.sink.outgoing import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.progress import RowCounts
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, folder_of
@@ -248,12 +250,14 @@ def send_partition(
     open_journal: Callable[[], Store | None],
     clock: Clock,
     open_bad_records: Callable[[], Store | SinkQueue | None] = lambda: None,
+    write_payload: Callable[[Pointer, bytes], None] | None = None,
 ) -> Sent:
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
 
     Runs on an executor, at most once at a time in a process. `planned` is the result of `plan_for_tasks`. Rows that the
-    journal knows are not sent, nor those that are refused, if there is a place for them. Raises RowError for a row that
-    SQS does not take where there is none, or if there are too many; and the errors of queue and store. Each error says
+    journal knows are not sent, nor those that are refused, if there is a place for them. `write_payload` is
+    `Buckets.write`, where the options have a `payloadLocation`. Raises RowError for a row that SQS does not take where
+    there is no place for it, or if there are too many; PayloadError; and the errors of queue and store. Each error says
     how many rows this attempt has sent, unless it came before the first row. Once it is raised, nothing more is sent.
     """
     if isinstance(planned, SqsFifoError):
@@ -277,12 +281,14 @@ def send_partition(
         may_be_older=place.attempt > 0,
         bad_records=_bad_records(plan, place, place_of_refused, record, clock),
         on_messages=tally.add_message_ids,
+        write_payload=write_payload,
     )
+    form = dataclasses.replace(plan.form, payloads=_payload_form(plan, place))
     next_row = 1
     try:
         try:
             for part in itertools.chain((first,), parts):
-                rows = outgoing(columns_of(part), plan.form, first_row=next_row)
+                rows = outgoing(columns_of(part), form, first_row=next_row)
                 next_row += len(rows)
                 tally.add_groups({row.group for row in rows if row.group})
                 sender.add(rows)
@@ -351,6 +357,14 @@ def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> 
 
 def _batch_of(plan: SinkPlan, place: Place) -> str:
     return f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
+
+
+def _payload_form(plan: SinkPlan, place: Place) -> PayloadForm | None:
+    options, write = plan.options, folder_of(place.query, _batch_of(plan, place))
+    if options.payload_location is None:
+        return None
+    most = plan.form.max_message_bytes
+    return PayloadForm(options.payload_location, options.payload_threshold_bytes or most, f"{plan.queue}\n{write}")
 
 
 def _bad_records(

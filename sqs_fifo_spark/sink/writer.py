@@ -27,6 +27,8 @@ from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue
+from sqs_fifo_spark.payloads.buckets import Buckets
+from sqs_fifo_spark.payloads.pointer import Pointer
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.slots import tasks_at_once
@@ -104,6 +106,7 @@ class _PlannedWrite:
             queue=SinkQueue(self._options, SYSTEM_CLOCK, sharer=place.partition, sharers=sharers),
             open_journal=lambda: _store(self._options),
             open_bad_records=lambda: _place_of_refused(self._options),
+            write_payload=_payload_writer(self._options),
             clock=SYSTEM_CLOCK,
         )
         exempt_from_collection()
@@ -278,6 +281,10 @@ def _spark_conf() -> Callable[[str], str | None]:
 def _store(options: SinkOptions) -> Store | None:
     location = options.journal_location
     return None if location is None else open_store(location, journal_access(options))
+
+
+def _payload_writer(options: SinkOptions) -> Callable[[Pointer, bytes], None] | None:
+    return None if options.payload_location is None else Buckets(journal_access(options)).write
 
 
 def _place_of_refused(options: SinkOptions) -> Store | SinkQueue | None:

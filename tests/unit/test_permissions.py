@@ -17,10 +17,14 @@ from click.testing import CliRunner
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
+from sqs_fifo_spark.payloads.buckets import Buckets
+from sqs_fifo_spark.payloads.pointer import pointer_in
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.write import Place, Sent, draft, plan_for_tasks, send_partition
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -37,6 +41,7 @@ PLACES = {
     "arn:aws:sqs:REGION:ACCOUNT_ID:QUEUE.fifo": "arn:aws:sqs:us-east-1:000000000000:q.fifo",
     "arn:aws:s3:::BUCKET/PREFIX/*": "arn:aws:s3:::orders-bucket/journals/orders/*",
     "arn:aws:s3:::BUCKET": "arn:aws:s3:::orders-bucket",
+    "arn:aws:s3:::PAYLOADS_BUCKET/PAYLOADS_PREFIX/*": "arn:aws:s3:::orders-bucket/payloads/orders/*",
 }
 
 
@@ -96,14 +101,25 @@ class Rig(Caller):
 
     def write(self, *bodies: str) -> Sent:
         """Send rows as one task of a micro-batch."""
-        options = parse_sink_options({"queueUrl": self.url, "journalLocation": self.journal})
+        return self._write({"journalLocation": self.journal}, bodies, lambda: open_store(self.journal))
+
+    def write_large(self, *bodies: str) -> Sent:
+        """Send rows whose bodies go to S3 as one task of a micro-batch, without a journal."""
+        given = {"payloadLocation": "s3://orders-bucket/payloads/orders", "payloadThresholdBytes": "1"}
+        return self._write(given, bodies, lambda: None, write_payload=Buckets(BY_ENVIRONMENT).write)
+
+    def _write(
+        self, given: dict[str, str], bodies: tuple[str, ...], open_journal: Callable[[], Store | None], **more: Any
+    ) -> Sent:
+        options = parse_sink_options({"queueUrl": self.url, **given})
 
         def outside() -> dict[str, Any]:
-            return {"queue": SinkQueue(options, SYSTEM_CLOCK), "open_journal": lambda: open_store(self.journal)}
+            return {"queue": SinkQueue(options, SYSTEM_CLOCK), "open_journal": open_journal}
 
-        given = draft(options, by_column=True, clock=SYSTEM_CLOCK)
-        plan = pickle.loads(pickle.dumps(plan_for_tasks(given, **outside())))
-        return send_partition(plan, [batch(*bodies)], Place(0, "query", 0), **outside(), clock=SYSTEM_CLOCK)
+        made = draft(options, by_column=True, clock=SYSTEM_CLOCK)
+        plan = pickle.loads(pickle.dumps(plan_for_tasks(made, **outside())))
+        place = Place(0, "query", 0)
+        return send_partition(plan, [batch(*bodies)], place, **outside(), **more, clock=SYSTEM_CLOCK)
 
 
 @pytest.fixture
@@ -190,7 +206,7 @@ class Bucket:
 
     def grant(self, who: str, *, without: str | None = None) -> None:
         policy = shipped(who, without=without)
-        policy["Statement"] = [each for each in policy["Statement"] if each["Sid"].startswith("Journal")]
+        policy["Statement"] = [each for each in policy["Statement"] if each["Sid"].startswith(("Journal", "Payloads"))]
         for statement in policy["Statement"]:
             statement["Resource"] = [statement["Resource"], PLACES["arn:aws:s3:::BUCKET"]]
         self._set_free_calls(1_000_000)
@@ -266,6 +282,26 @@ def test_a_sink_needs_each_permission_on_its_journal_and_no_other(
         bucket.grant("sink")
     s3_rig.write(*MESSAGES)
     assert_each_once(s3_rig.held())
+
+
+@pytest.mark.slow
+def test_a_sink_needs_one_permission_for_large_bodies(s3_rig: Rig, bucket: Bucket) -> None:
+    """One line names it with the object, and no row is sent; once granted, each row is sent once."""
+    assert actions("sink-payloads", "s3") == ["s3:PutObject"]
+    bucket.grant("sink")  # which is for a journal
+    with pytest.raises(PayloadError) as told:
+        s3_rig.write_large(*MESSAGES)
+    line = (
+        r"cannot write the body of row \d+ to 's3://orders-bucket/payloads/orders/[0-9a-f]{64}': S3 refuses "
+        r"s3:PutObject with AccessDenied\. It is not sent\. Grant the permission 's3:PutObject' on the prefix, correct "
+        r"payloadLocation \(bucket 'orders-bucket'\), or the credentials\. 0 rows of partition 0 were sent\."
+    )
+    assert re.fullmatch(line, str(told.value))
+    bucket.grant("sink-payloads")
+    assert s3_rig.write_large(*MESSAGES).rows == len(MESSAGES)
+    held = s3_rig.held()
+    assert len(held) == len(MESSAGES)
+    assert all(pointer_in(body, {"ExtendedPayloadSize": "2"}) for body in held)
 
 
 def failures(rig: Rig) -> dict[str, str]:

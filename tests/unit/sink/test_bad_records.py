@@ -491,7 +491,7 @@ def test_what_is_said_of_s3_holds_for_refused_rows_too(option: str, value: str) 
     for others in ({}, {"journalLocation": "/j"}):
         assert parse_sink_options({"queueUrl": URL, "badRecordsPath": "s3://b/k", option: value, **others})
     for others, told in (
-        ({}, "neither 'journalLocation' nor 'badRecordsPath' is given"),
+        ({}, "neither 'journalLocation' nor 'badRecordsPath' nor 'payloadLocation' is given"),
         ({"journalLocation": "/j"}, "'journalLocation' is '/j', which is not on S3"),
         ({"badRecordsPath": "gs://b/k"}, "'badRecordsPath' is 'gs://b/k', which is not on S3"),
         (

@@ -44,6 +44,8 @@ DEFAULTS = {
     "bad_records_queue_url": None,
     "bad_records_group": "hold",
     "bad_records_max": 1_000,
+    "payload_location": None,
+    "payload_threshold_bytes": None,
     "txn_app_id": None,
     "txn_version": None,
 }
@@ -58,6 +60,8 @@ GIVEN: dict[str, tuple[str, str, object]] = {
     "badRecordsPath": ("s3://bucket/refused", "bad_records_path", "s3://bucket/refused"),
     "badRecordsGroup": ("Continue", "bad_records_group", "continue"),
     "badRecordsMax": ("7", "bad_records_max", 7),
+    "payloadLocation": ("s3a://bucket/payloads/", "payload_location", "s3a://bucket/payloads/"),
+    "payloadThresholdBytes": ("256k", "payload_threshold_bytes", 262_144),
     "txnAppId": ("bids-1", "txn_app_id", "bids-1"),
     "txnVersion": ("9223372036854775807", "txn_version", 2**63 - 1),
     "maxCallsPerSecond": ("30", "max_calls_per_s", 30),
@@ -119,6 +123,31 @@ _TXN_RULE = (
         ("onDisorder", "ignore", "it must be log or fail."),
         ("maxUnrecordedRows", "0", "it must be a whole number from 1 to 80."),
         ("maxUnrecordedRows", "81", "it must be a whole number from 1 to 80."),
+        *(
+            (
+                "payloadLocation",
+                value,
+                "it must be a bucket of S3, or a prefix in one, as in s3://bucket/payloads/bids.",
+            )
+            for value in ("/payloads", "gs://bucket/p", "file:///p", "bucket/p", "S3://bucket/p", "s3:bucket")
+        ),
+        ("payloadLocation", "s3:///p", "it must name a bucket or container, as in s3://bucket/journals/bids."),
+        (
+            "payloadLocation",
+            "s3://bucket/a/../b",
+            "it must not hold '.' or '..', which behind a link lead elsewhere. Write it out.",
+        ),
+        (
+            "payloadLocation",
+            f"s3://bucket/{'x' * 900}",
+            "it must be at most 900 bytes, because S3 takes keys of 1024.",
+        ),
+        *(
+            ("payloadThresholdBytes", value, "it must be a number of bytes above 0, such as 67108864 or 64m.")
+            for value in ("0", "-1", "1.5", "all")
+        ),
+        ("payloadThresholdBytes", "1048577", "it must be at most 1048576 bytes."),
+        ("payloadThresholdBytes", "2m", "it must be at most 1048576 bytes."),
         ("txnVersion", "-1", "it must be a whole number from 0 to 9.22337e+18."),
         ("txnVersion", "1.5", "it must be a whole number from 0 to 9.22337e+18."),
         ("txnVersion", "9223372036854775808", "it must be a whole number from 0 to 9.22337e+18."),
@@ -127,6 +156,43 @@ _TXN_RULE = (
 def test_a_wrong_value_is_told_with_the_rule(option: str, value: str, rule: str) -> None:
     """The value seen, then the rule; those that the source has too are tested with its own."""
     assert refusal({"queueUrl": URL, option: value}) == f"option '{option}' is {value!r}; {rule}"
+
+
+def test_a_threshold_needs_a_place() -> None:
+    """Else no body goes anywhere."""
+    assert refusal({"queueUrl": URL, "payloadThresholdBytes": "1k"}) == (
+        "option 'payloadThresholdBytes' is given without 'payloadLocation', so it would have no effect. Give "
+        "payloadLocation, or leave payloadThresholdBytes out."
+    )
+    given = parse_sink_options({"queueUrl": URL, "payloadLocation": "s3://b/p", "payloadThresholdBytes": "1m"})
+    assert given.payload_threshold_bytes == 1_048_576
+
+
+@pytest.mark.parametrize("value", ["s3://b/p?versionId=1", "s3://b/p#x"])
+def test_a_place_of_payloads_has_no_query(value: str) -> None:
+    """It may be a signature, and is not shown."""
+    assert refusal({"queueUrl": URL, "payloadLocation": value}) == (
+        "option 'payloadLocation' holds a '?' or a '#'; give the plain location, without parameters."
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("journalCredentials", "chain"), ("journalEndpointUrl", "http://127.0.0.1:1")]
+)
+def test_the_options_of_s3_hold_for_payloads(option: str, value: str) -> None:
+    """Also where nothing else is on S3."""
+    given = {"queueUrl": URL, "payloadLocation": "s3a://b/p", "journalLocation": "/j", option: value}
+    assert parse_sink_options(given).payload_location == "s3a://b/p"
+
+
+@pytest.mark.parametrize(("name", "place"), [("journalLocation", "s3a://b/p/j"), ("badRecordsPath", "s3://b/")])
+def test_payloads_have_a_prefix_of_their_own(name: str, place: str) -> None:
+    """Else the journal, or whoever reads refused rows, would find them."""
+    assert refusal({"queueUrl": URL, "payloadLocation": "s3://b/p", name: place}) == (
+        f"options 'payloadLocation' ('s3://b/p') and '{name}' ({place!r}) are the same place, or one is inside the "
+        "other, so that what stands in one would be taken for the other's. Give each a folder of its own."
+    )
+    assert parse_sink_options({"queueUrl": URL, "payloadLocation": "s3://b/p", name: "s3://b/other"})
 
 
 TXN = {"txnAppId": "bids", "txnVersion": "7"}
