@@ -75,6 +75,8 @@ setup(
             "psutil>=6",
             "psycopg[binary]>=3.2",
             "import-linter>=2.16,<3",
+            # AWS's own reader of the large bodies that a sink puts on S3.
+            "amazon-sqs-extended-client==1.0.1",
             "prometheus-client>=0.20",
             "opentelemetry-sdk>=1.24",
             # Ways to install: Spark Connect, an archive, a wheel.
