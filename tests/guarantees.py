@@ -29,7 +29,7 @@ class Law(NamedTuple):
 
 MODULES = {
     "source": ("laws", "repair_laws", "payloads", "schedule", "tasks"),
-    "sink": ("sink_laws", "sink_schedule", "sink_tasks"),
+    "sink": ("sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
 }
 """Modules of `tests.simulation` with the checks of each side."""
 
@@ -191,7 +191,7 @@ LAWS = {
     "sink-1": Law(
         "No row is dropped",
         # A write that fails without a reason has not sent its rows; SQS takes none of a call beyond its limits.
-        ("no loss", "content", "one place", "end", "limits", "spoken errors", "progress", "cost"),
+        ("no loss", "content", "one place", "payload", "end", "limits", "spoken errors", "progress", "cost"),
         (
             "record rows before they are sent",
             "end with calls under way",
@@ -231,6 +231,10 @@ LAWS = {
             "take a look at the journal for a call that is held up",
             "fail a call that was only throttled",
             "refuse what was sent before",
+            "send a row before its body is on S3",
+            "take a body that could not be written for one that is there",
+            "put the body of each attempt elsewhere",
+            "put two bodies of one id in one place",
         ),
     ),
     "sink-2": Law(
@@ -283,6 +287,8 @@ LAWS = {
             "forget batch writes without a mark",
             "forget all batch writes at once",
             "record rows by their number",
+            "know a row by its pointer",
+            "let SQS know a row by its pointer",
             "make each attempt a run of its own",
         ),
     ),

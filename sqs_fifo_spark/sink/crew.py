@@ -33,7 +33,7 @@ class Crew:
         self.deadlines = Deadlines()
         self._clock = clock
         self._is_over = False  # once the owner stops: it may wait for its next rows long after a failure
-        self._ended = 0
+        self._ended: set[int] = set()  # threads, by their numbers
         self._away = 0  # threads in calls that the owner need not wait for
         self._awaited: list[Callable[[], bool]] = []  # the conditions for which threads wait
         # These two are the owner's.
@@ -45,9 +45,9 @@ class Crew:
     def start(self, *works: Callable[[], None]) -> None:
         """Have the threads begin, once, as many for each work. One may raise StoppedError when `stopped` is set."""
         while len(self._threads) < THREADS * len(works):
-            name = f"sqs-fifo-send-{len(self._threads)}"
-            work = works[len(self._threads) // THREADS]
-            thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+            number = len(self._threads)
+            work, name = works[number // THREADS], f"sqs-fifo-send-{number}"
+            thread = threading.Thread(target=self._run, args=(number, work), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -75,11 +75,11 @@ class Crew:
             self._is_over = True
             self.stopped.set()
             self.changed.notify_all()
-            self._is_abandoned = not self._wait_locked(lambda: self._ended + self._away == len(self._threads))
-            self._is_abandoned = self._is_abandoned or self._away > 0
-        if not self._is_abandoned:
-            for thread in self._threads:
-                thread.join()
+            is_over = self._wait_locked(lambda: len(self._ended) + self._away == len(self._threads))
+            self._is_abandoned = not is_over
+            ended = [self._threads[number] for number in sorted(self._ended)] if is_over else []
+        for thread in ended:
+            thread.join()
 
     def _wait_locked(self, condition: Callable[[], bool]) -> bool:
         """Return True once `condition` holds, or False if something is held up: sent, and not recorded in time."""
@@ -98,7 +98,7 @@ class Crew:
 
     # In the threads
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, number: int, work: Callable[[], None]) -> None:
         try:
             while not self.stopped.is_set():
                 work()
@@ -108,7 +108,7 @@ class Crew:
             self.fail(error)
         finally:
             with self.changed:
-                self._ended += 1
+                self._ended.add(number)
                 self.changed.notify_all()
 
     def fail(self, error: BaseException) -> None:

@@ -15,6 +15,7 @@ from sqs_fifo_spark.errors import (
     BatchForgottenError,
     DisorderError,
     JournalUnavailableError,
+    PayloadError,
     RowError,
     SqsFifoError,
     TransientQueueError,
@@ -24,6 +25,7 @@ from sqs_fifo_spark.sink.marks import parse_name
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Overlap
 from tests.simulation.hub import Hub, Process
+from tests.simulation.sink_payloads import Payloads
 from tests.simulation.sink_rows import Key
 from tests.simulation.sink_tasks import SinkAttempt
 from tests.simulation.sink_world import Entry, Panic, SinkWorld
@@ -130,7 +132,10 @@ class _Book:
 class SinkLaws:
     """The laws of the sink, and breaches of them in `violations`. It hears of each effect from the start."""
 
-    def __init__(self, world: SinkWorld, hub: Hub, *, has_journal: bool, is_calm: bool) -> None:
+    def __init__(
+        self, world: SinkWorld, hub: Hub, *, has_journal: bool, is_calm: bool, payloads: Payloads | None = None
+    ) -> None:
+        self._payloads = payloads or Payloads(0, is_calm=True)
         self.violations: list[str] = []
         self.is_calm = is_calm
         self.max_call_bytes = 1 << 20
@@ -246,6 +251,8 @@ class SinkLaws:
     def _called(self, entries: Sequence[Entry]) -> None:
         attempt, now = self._current(), self._hub.now()
         assert attempt is not None
+        size = sum(map(_bytes, entries))
+        entries = self._payloads.resolved(entries, is_sent=True)
         keys = [_key(entry) for entry in entries]
         self._world.note(f"sends {' '.join(told for _, told in keys)}")
         groups = [group for group, _ in keys]
@@ -269,7 +276,6 @@ class SinkLaws:
             attempt, attempt.known_look(self._hub.current_name) if attempt.looks else -1
         ):
             self.violate(f"end: {attempt.process.name} sends {keys}, and knows that its partition is out of order")
-        size = sum(map(_bytes, entries))
         if not 1 <= len(entries) <= MAX_ENTRIES or size > self.max_call_bytes:
             self.violate(f"limits: a call of {len(entries)} entries and {size} bytes")
         self._audit_end(attempt, f"sends {keys}")
@@ -616,6 +622,13 @@ class SinkLaws:
         assert attempt is not None
         attempt.tidying += [f"cannot write '{name}'", f"no answer about '{name}'"]
 
+    def could_not_write(self) -> None:
+        """The task that runs cannot write a body to S3."""
+        attempt = self._current()
+        assert attempt is not None
+        attempt.could_not_write = True
+        self.doom()
+
     def doom(self) -> None:
         """The task that runs has met what fails it at once."""
         attempt = self._current()
@@ -681,6 +694,7 @@ class SinkLaws:
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
+        threads = [each for each in threads if each not in self._payloads.writing]
         attempt.ended_at = self._hub.now()
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
         self._audit_disorder(attempt, book)
@@ -901,6 +915,9 @@ class SinkLaws:
                 is_early = attempt.place.batch > self._newest - self.kept_batches
             if is_early:
                 self.violate(f"bounded: forgotten too early: {text}")
+        elif isinstance(error, PayloadError):
+            if not attempt.could_not_write:
+                self.violate(f"spoken errors: no body of {name} could not be written: {text}")
         elif isinstance(error, (TransientQueueError, JournalUnavailableError)):
             self._audit_passing(attempt, error, text)
         if self.is_calm:
@@ -943,7 +960,10 @@ class SinkLaws:
         rows = Counter(row.group for row in attempt.rows)
         streams = -(-len(rows) // MAX_ENTRIES)
         most = min(len(attempt.rows), streams * (max(rows.values(), default=0) + 1))
-        if attempt.parts == 1 and self.max_call_bytes == 1 << 20 and attempt.calls > most:
+        self._payloads.audit_cost(name)
+        # Rows come one by one where their bodies go to S3 first.
+        is_sure = attempt.parts == 1 and attempt.options.payload_location is None
+        if is_sure and self.max_call_bytes == 1 << 20 and attempt.calls > most:
             self.violate(f"cost: {name} took {attempt.calls} calls for {dict(rows)}")
 
     def committing(self, attempts: Sequence[SinkAttempt], batch: int) -> None:

@@ -9,7 +9,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 
-from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.errors import JournalUnavailableError, PayloadError
 from sqs_fifo_spark.sink import digests, marks
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.outgoing import RefusedRowError
@@ -577,6 +577,50 @@ def _(may_pass, error):
 @planted("make each attempt a run of its own", "sink.write._record")
 def _(make_record, plan, *given):
     return make_record(replace(plan, run=marks.new_run(0)), *given)
+
+
+# Large bodies
+
+
+@planted("send a row before its body is on S3", "sink.sender.Sender._write")
+def _(write, sender, row):
+    with sender._crew.changed:
+        sender.progress.lanes.note_written(row)
+        sender._crew.wake()
+    write(sender, row)
+
+
+@planted("take a body that could not be written for one that is there", "sink.sender.Sender._write")
+def _(write, sender, row):
+    with suppress(PayloadError):
+        write(sender, row)
+
+
+@planted("put the body of each attempt elsewhere", "sink.offload._name")
+def _(name, parts):
+    return name([*parts, str(uuid.uuid4())])
+
+
+@planted("put two bodies of one id in one place", "sink.offload._name")
+def _(name, parts):
+    *others, _ = parts
+    return name(others)
+
+
+@planted("know a row by its pointer", "sink.outgoing._row")
+def _(make_row, number, form, *given):
+    row = make_row(number, form, *given)
+    if row.payload is None or form.by_column:
+        return row
+    return row._replace(digest=digests.digest_of("body", row.group, row.entry["MessageBody"]))
+
+
+@planted("let SQS know a row by its pointer", "sink.offload.PayloadForm.offload")
+def _(offload, form, data, entry, *, by_column):
+    payload = offload(form, data, entry, by_column=by_column)
+    if not by_column:
+        del entry["MessageDeduplicationId"]
+    return payload
 
 
 # In the text of one function: no name stands for what these change

@@ -21,6 +21,7 @@ from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
+from tests.simulation.sink_payloads import Payloads
 from tests.simulation.sink_rows import Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
 from tests.simulation.sink_world import Panic, SinkWorld
@@ -72,10 +73,14 @@ class SinkSchedule:
         self.by_column = rng.random() < 0.7
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < 0.35
+        self.payloads = Payloads(seed, is_calm=self.is_calm)
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
-        self.laws = SinkLaws(self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm)
+        self.laws = SinkLaws(
+            self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm, payloads=self.payloads
+        )
+        self._tell_of_payloads()
         self.laws.kept_batches = self._limits.get("sink.marks.KEPT_BATCHES", 100)
         self.laws.merge_at = self._limits.get("sink.record.MERGE_AT", 64)
         self.laws.is_cut = "sink.record.PIECE_BYTES" in self._limits
@@ -105,7 +110,10 @@ class SinkSchedule:
             limits["sink.marks.KEPT_BATCHES"] = rng.choice((1, 2, 3))
             limits["sink.marks.FORGET_EVERY"] = rng.choice((1, 2))
         if rng.random() < 0.2:
-            limits["sink.lanes.MAX_CALL_BYTES"] = limits["sink.write.MAX_CALL_BYTES"] = rng.choice((120, 300))
+            most = rng.choice((120, 300))
+            if self.payloads.are_used:
+                most = 300  # for a pointer
+            limits["sink.lanes.MAX_CALL_BYTES"] = limits["sink.write.MAX_CALL_BYTES"] = most
         if rng.random() < 0.3:
             limits["sink.record.MERGE_AT"] = rng.choice((2, 3))
         if rng.random() < 0.3:
@@ -144,7 +152,8 @@ class SinkSchedule:
             attributes["ContentBasedDeduplication"] = "true"
         if rng.random() < 0.4:
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
-        world = SinkWorld(self.seed, self.hub, attributes, self._draw_options(rng))
+        world = SinkWorld(self.seed, self.hub, attributes, self._draw_options(rng) | self.payloads.options())
+        world.resolved = self.payloads.resolved
         world.actor = lambda: self.hub.current_name
         world.on_step = self._take_step
         world.fault = self._fault
@@ -159,6 +168,14 @@ class SinkSchedule:
         world.kept.fails = self._fails
         world.store.is_in_pieces = lambda: self._lists_in_pieces and rng.random() < 0.5
         return world
+
+    def _tell_of_payloads(self) -> None:
+        payloads = self.payloads
+        payloads.step = self.world.step
+        payloads.violate = self.laws.violate
+        payloads.fail = self.laws.could_not_write
+        payloads.take = lambda seconds: self._take(seconds, is_look=True)
+        payloads.who = lambda: (self.hub.current_process.name, self.hub.current_name)
 
     def _take_step(self, event: str) -> None:
         self.laws.stepped()
@@ -442,6 +459,7 @@ class SinkSchedule:
         self.world.note("-- the faults are over")
         self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
         self.traffic.calm_down()
+        self.payloads.calm_down()
         if not self.keeps:
             self._correct_rows()
         # The remedies that errors tell.
@@ -456,6 +474,7 @@ class SinkSchedule:
         rng, checkpoint = self.rng, self._checkpoint
         if self.is_calm:
             return
+        self.world.sink_options = self.payloads.others(self.world.sink_options)
         if rng.random() < 0.6:
             self._let_pass(rng.choice(GAPS_S))
         if rng.random() < (0.3 if self._forgets_early else 0.1) and checkpoint.committed:
@@ -526,7 +545,8 @@ class SinkSchedule:
                 self.laws.doom()
                 raise
             for row in (row for row in rows if not row.refusal):
-                told = row.entry.get("MessageDeduplicationId", row.entry["MessageBody"])
+                body = self.payloads.row(row, attempt.folder, by_column=self.by_column)
+                told = row.entry["MessageDeduplicationId"] if self.by_column else body
                 attempt.digests[row.group, told] = row.digest
             return rows
 

@@ -97,6 +97,8 @@ class SinkAttempt:
         self.asked = 0
         """Number of its calls, to queue and journal."""
         self.panicked = False
+        self.could_not_write = False
+        """True if a body that goes to S3 could not be written."""
         self.could_not_record: defaultdict[bytes, list[float]] = defaultdict(list)
         """Times at which puts of its sent rows have failed, by the row's digest."""
         self.ended_at = math.inf
@@ -201,6 +203,7 @@ class SinkAttempt:
                 queue=SinkQueue(self.draft.options, hub),
                 open_journal=lambda: world.store if schedule.has_journal else None,
                 open_bad_records=lambda: world.kept if schedule.keeps else None,
+                write_payload=schedule.payloads.write if schedule.payloads.are_used else None,
                 clock=hub,
             )
             _require_alive(hub)

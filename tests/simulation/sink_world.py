@@ -97,6 +97,8 @@ class SinkWorld(World):
         self.on_answer: Callable[[Sequence[Entry], Mapping[str, Any]], None] = lambda entries, answer: None
         """Told of each answer that the caller gets."""
         self.on_refusal: Callable[[str], None] = lambda code: None
+        self.resolved: Callable[[Sequence[Entry]], Sequence[Entry]] = lambda entries: entries
+        """Returns entries as a reader has them, where bodies are elsewhere."""
         self._message_ids: set[str] = set()
 
     def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -105,23 +107,24 @@ class SinkWorld(World):
         self.on_call(request["Entries"])
         self.connect()
         aws.require_in_time()
-        self.on_bytes(request["Entries"])
+        self.on_bytes(self.resolved(request["Entries"]))
         try:
             answer = super().call_sqs(action, request)
         except ClientError as error:
             self.on_refusal(error.response["Error"]["Code"])
             raise
-        self.on_answer(request["Entries"], answer)
+        self.on_answer(self.resolved(request["Entries"]), answer)
         return answer
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action != "SendMessageBatch":
             return super()._call_model(action, request)
-        entries = {entry["Id"]: entry for entry in request["Entries"]}
+        entries = {entry["Id"]: entry for entry in self.resolved(request["Entries"])}
         poisonous = [entry for entry in entries.values() if entry["MessageBody"].startswith("poison")]
         if poisonous and self.refuses_whole_calls():
             raise SqsError("InvalidMessageContents", "")
-        others = [entry for entry in entries.values() if entry not in poisonous]
+        refused = {entry["Id"] for entry in poisonous}
+        others = [entry for entry in request["Entries"] if entry["Id"] not in refused]
         answer = super()._call_model(action, {**request, "Entries": others}) if others else {}
         successful, failed = answer.get("Successful", []), answer.get("Failed", [])
         for each in successful:
