@@ -15,7 +15,7 @@ import pytest
 from sqs_fifo_spark.errors import PayloadError, RowError
 from sqs_fifo_spark.payloads.pointer import Pointer, body_of, pointer_in
 from sqs_fifo_spark.sink import offload
-from sqs_fifo_spark.sink.bad_records import BadRecords
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.offload import PayloadForm
 from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.sender import Sender
@@ -206,15 +206,9 @@ def test_memory_of_a_body_counts_until_its_row_is_sent() -> None:
 # Sending
 
 
-def make(sqs: Sqs, bucket: Bucket, record: Noted | None = None, bad_records: BadRecords | None = None) -> Sender:
-    return Sender(
-        SinkQueue(sqs.options(), sqs.clock),
-        record or Noted(),
-        sqs.clock,
-        STRICT,
-        bad_records=bad_records,
-        write_payload=bucket.write,
-    )
+def make(sqs: Sqs, bucket: Bucket, record: Noted | None = None, stride: Stride = STRICT) -> Sender:
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    return Sender(queue, record or Noted(), sqs.clock, stride, write_payload=bucket.write)
 
 
 def large(*names: str) -> list[OutgoingRow]:
@@ -262,6 +256,19 @@ def test_a_group_waits_for_its_own_body_and_no_other_group_does(sqs: Sqs, hang: 
     hang.end()
     assert task.end() is None
     assert found(sqs, bucket, "a") == ["a0", "A1", "a2"]
+
+
+def test_a_call_of_several_rows_of_a_group_ends_before_a_body_that_is_not_there(sqs: Sqs, hang: Hang) -> None:
+    """With `order=batch`, too: what is behind it waits."""
+    bucket, sqs.may_batch = Bucket(), True
+    bucket.before = lambda data: hang() if data.startswith(b"A3") else None
+    sender = make(sqs, bucket, stride=Stride(10, 80, False))
+    task = Task(lambda: send(sqs, sender, "a0", "a1", "A2", "A3", "a4", "A5"))
+    hang.wait()
+    wait_until(lambda: len(sqs.bodies()) == 3, LONG_S, "those before it are sent")
+    hang.end()
+    assert task.end() is None
+    assert found(sqs, bucket, "a") == ["a0", "a1", "A2", "A3", "a4", "A5"]
 
 
 def test_bodies_are_written_ahead_of_their_turn_and_eight_at_once(sqs: Sqs) -> None:
