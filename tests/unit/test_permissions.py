@@ -19,12 +19,12 @@ from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
 from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT
+from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT, S3Access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
 from sqs_fifo_spark.payloads.buckets import Buckets
-from sqs_fifo_spark.payloads.pointer import pointer_in
+from sqs_fifo_spark.payloads.pointer import Pointer, pointer_in
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.write import Place, Sent, draft, plan_for_tasks, send_partition
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -42,6 +42,7 @@ PLACES = {
     "arn:aws:s3:::BUCKET/PREFIX/*": "arn:aws:s3:::orders-bucket/journals/orders/*",
     "arn:aws:s3:::BUCKET": "arn:aws:s3:::orders-bucket",
     "arn:aws:s3:::PAYLOADS_BUCKET/PAYLOADS_PREFIX/*": "arn:aws:s3:::orders-bucket/payloads/orders/*",
+    "arn:aws:s3:::PAYLOADS_BUCKET": "arn:aws:s3:::orders-bucket",
 }
 
 
@@ -302,6 +303,24 @@ def test_a_sink_needs_one_permission_for_large_bodies(s3_rig: Rig, bucket: Bucke
     held = s3_rig.held()
     assert len(held) == len(MESSAGES)
     assert all(pointer_in(body, {"ExtendedPayloadSize": "2"}) for body in held)
+
+
+@pytest.mark.slow
+def test_a_source_needs_two_permissions_for_payloads(s3_rig: Rig, bucket: Bucket) -> None:
+    """Each is named where it is missing. A third shows that an object is missing, rather than forbidden."""
+    assert actions("source-payloads", "s3") == ["s3:GetObject", "s3:DeleteObject", "s3:ListBucket"]
+    pointer = Pointer("orders-bucket", "payloads/orders/one")
+    buckets = Buckets(S3Access("us-east-1", endpoint_url=bucket.url))
+    bucket.grant("sink-payloads")
+    buckets.write(pointer, b"body")
+    with pytest.raises(PayloadError, match="S3 refuses s3:GetObject with AccessDenied") as told:
+        buckets.read(pointer, 10)
+    assert told.value.is_final
+    (denied,) = buckets.delete([pointer]).values()
+    assert (str(denied), denied.is_final) == ("S3 refuses s3:DeleteObject with AccessDenied", True)
+    bucket.grant("source-payloads")
+    assert buckets.read(pointer, 10) == b"body"
+    assert not buckets.delete([pointer])
 
 
 def failures(rig: Rig) -> dict[str, str]:
