@@ -20,8 +20,8 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min test-min-all: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-# Whole files go to a worker, so that what is costly to set up for a file is set up once. They go in order: else the few
-# long ones, which start Spark, come last, and one worker waits for the other.
+# Whole files go to a worker, so that what is costly to set up for a file is set up once. They go in the order that
+# tests/workers.py makes: else the few long ones come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo unit law test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof lint bench bench-quick memory jar clean \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,8 @@ from tests.guarantees import LAWS, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.workers import Scheduling
 
 # Before any client or JVM exists, because Spark's Python workers inherit it from the JVM: dummy credentials,
 # nothing of the developer's own AWS settings, and no proxy between a test and this machine.
@@ -56,13 +58,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.Collector.CollectError(str(error)) from None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """With `--dist loadfile`, as the Makefile has it."""
+    from tests.workers import Scheduling
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that show the law that was asked for."""
+    """Keep the tests that show the law that was asked for; and, for xdist's workers, put the costly files first."""
     asked = config.getoption("--law", default=None)
     if asked:
         others = [item for item in items if asked not in numbers(item.iter_markers("law"))]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if asked in numbers(item.iter_markers("law"))]
+    if hasattr(config, "workerinput"):
+        from tests.workers import costly_first
+
+        items[:] = costly_first(items)
 
 
 @pytest.fixture(scope="session")
