@@ -61,15 +61,18 @@ def test_a_seed_gives_the_same_history_in_every_process(seed: str) -> None:
 
 def names_of_the_package() -> dict[tuple[str, str], object]:
     """Return what names of modules, and of their classes and loggers, stand for; of functions, their code."""
-    found: dict[tuple[str, str], object] = {}
+    owners: dict[int, object] = {}
     for module_name, module in sys.modules.items():
         if module_name.startswith(("sqs_fifo_spark", "tests.simulation")):
-            owners = [each for each in vars(module).values() if isinstance(each, (type, logging.Logger))]
-            for owner in (module, *owners):
-                for name, value in vars(owner).items():
-                    function = value.callback if isinstance(value, click.Command) else value
-                    function = getattr(function, "__wrapped__", function)
-                    found[repr(owner), name] = getattr(function, "__code__", value)
+            owned = [each for each in vars(module).values() if isinstance(each, (type, logging.Logger))]
+            owners.update((id(each), each) for each in (module, *owned))
+    found: dict[tuple[str, str], object] = {}
+    for owner in owners.values():
+        where = repr(owner)
+        for name, value in vars(owner).items():
+            function = value.callback if isinstance(value, click.Command) else value
+            function = getattr(function, "__wrapped__", function)
+            found[where, name] = getattr(function, "__code__", value)
     return found
 
 
