@@ -63,7 +63,7 @@ setup(
         "order": ["pandas>=2.2,<3"],
         "test": [
             "pytest>=8",
-            "pytest-xdist>=3.7",
+            "pytest-xdist>=3.8",
             "moto[server,s3]>=5",
             "cfn-lint>=1",
             "pyyaml>=6",
