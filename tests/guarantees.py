@@ -76,7 +76,6 @@ LAWS = {
             "forget the payload of a message that came again",
             "forget the payloads that a chain names",
             "forget the payloads that the ledger names",
-            "forget the payload of a message whose delete had no answer",
         ),
     ),
     "source-3": Law(

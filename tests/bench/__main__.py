@@ -5,7 +5,8 @@ Without `--suite`, one comparison of `--ways`. A way can have its own number of 
     boto3, awscrt, node   loops that receive ten and delete ten, in as many processes as there are cores
     bare, loop            the first in one process; the same, that puts each ten on disk before it deletes them
     naive                 a simple streaming source that deletes as it receives
-    commit, journal       the connector's source, by its `deleteAfter`; commit-s3, journal-s3: with its journal on S3
+    commit, journal       the connector's source, by its `deleteAfter`; commit-s3, journal-s3: with its journal on S3;
+                          commit-pointers, journal-pointers: each body an object of S3, 20 ms away
     sender                ten in a call by boto3, in two processes
     sink, sink-journal    the connector's sink, without and with a journal, in two tasks
     empty                 micro-batches without a row
@@ -24,6 +25,7 @@ from tests.bench.model import Bench, Comparison, Entrant
 
 ROOT = Path(__file__).resolve().parents[2]
 S3_DELAY_MS = 30.0
+PAYLOAD_DELAY_MS = 20.0
 
 
 def main() -> int:
@@ -115,6 +117,7 @@ def _topics(comparisons: list[Comparison]) -> set[str]:
 
 def _bench(stack: ExitStack, needs: set[str]) -> tuple[Bench, dict[str, str]]:
     """Set up what the ways need, and return it with those that are missing, and why."""
+    from tests.bench.payload_store import payload_store
     from tests.bench.peers import has_awscrt, install_node_packages
     from tests.bench.processes import adopt_orphans
     from tests.bench.queue_process import queue_process
@@ -140,9 +143,13 @@ def _bench(stack: ExitStack, needs: set[str]) -> tuple[Bench, dict[str, str]]:
         # Before the JVM, whose workers inherit it.
         os.environ["AWS_ENDPOINT_URL_S3"], pid = stack.enter_context(slow_s3(S3_DELAY_MS))
         uncounted.add(pid)
+    payloads = ""
+    if any(way.endswith("-pointers") for way in needs):
+        payloads, pid = stack.enter_context(payload_store(PAYLOAD_DELAY_MS))
+        uncounted.add(pid)
     sessions = Sessions(home)
     stack.callback(sessions.stop)
-    return Bench(queue, home, sessions, os.cpu_count() or 1, frozenset(uncounted), node), missing
+    return Bench(queue, home, sessions, os.cpu_count() or 1, frozenset(uncounted), node, payloads), missing
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections import Counter
@@ -9,10 +10,11 @@ from collections.abc import Callable, Mapping
 
 from tests.bench import processes
 from tests.bench.model import Bench, Comparison, Job, Run
+from tests.bench.payload_store import pointer_message
 
 Way = Callable[[Bench, Job, "Window"], None]
 """Does the job, opens the window when it is ready to begin, and closes it when all is done."""
-_FILLED = frozenset({"drain", "hot", "bodies", "delay", "backlog", "partitions", "s3"})
+_FILLED = frozenset({"drain", "hot", "bodies", "delay", "backlog", "partitions", "s3", "payloads"})
 WARM_MESSAGES = 50_000
 """As many as make the JVM compile what runs often: that is no part of what a message costs a query that runs on."""
 
@@ -80,7 +82,9 @@ def _run(
     job = Job(url, messages, groups, comparison.size, comparison.rate, entrant.options)
     run = Run(entrant.name, number, messages)
     if comparison.topic in _FILLED:
-        bench.queue.fill(url, messages, groups, comparison.size)
+        pointing = functools.partial(pointer_message, size=comparison.size)
+        is_pointing = entrant.way.endswith("-pointers")
+        bench.queue.fill(url, messages, groups, comparison.size, pointing if is_pointing else None)
     bench.queue.delay(comparison.delay_s)
     try:
         ways[entrant.way](bench, job, Window(bench, run, counts_java=entrant.way in spark_ways))

@@ -106,6 +106,8 @@ class Bench:
     uncounted: frozenset[int]
     """Processes of the environment: the queue's, and S3's."""
     node: Path | None = None
+    payloads: str = ""
+    """Endpoint of S3 for the payloads of messages that are pointers."""
 
     def options(self, job: Job) -> dict[str, Any]:
         """Return the connector's options for the job's queue, without a journal."""

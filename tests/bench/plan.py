@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.bench.model import Comparison, Entrant
 
-TOPICS = ("drain", "hot", "bodies", "delay", "backlog", "partitions", "s3", "sink", "latency", "floor")
+TOPICS = ("drain", "hot", "bodies", "delay", "backlog", "partitions", "s3", "payloads", "sink", "latency", "floor")
 
 
 def entrants(*ways: str) -> tuple[Entrant, ...]:
@@ -23,6 +23,7 @@ HOT_SINKS = (
     Entrant("sink-journal", "sink-journal, batch, 80 unrecorded", {**BATCH, "maxUnrecordedRows": "80"}),
 )
 S3 = entrants("commit", "journal", "commit-s3", "journal-s3")
+PAYLOADS = entrants("commit", "commit-pointers", "journal", "journal-pointers")
 
 
 def _partitions(*counts: int) -> tuple[Entrant, ...]:
@@ -63,6 +64,7 @@ def full() -> list[Comparison]:
         replace(partitions, name="one partition, 20 ms", messages=4_000, entrants=(Entrant("bare"), *_partitions(1))),
         replace(partitions, name="partitions, 20 ms", messages=8_000, entrants=_partitions(1, 2, 4, 8)),
         Comparison("s3", "journal on S3", S3),
+        Comparison("payloads", "payloads on S3, 20 ms", PAYLOADS, size=50_000),
         replace(sink),
         replace(sink, name="sink, few groups", groups=200),
         replace(

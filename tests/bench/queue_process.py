@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,9 @@ _NOISE = random.Random(0).randbytes(1 << 19).hex()
 _NUMBER_DIGITS = 12
 _HIDDEN_S = 900
 _RECEIVE = {"MaxNumberOfMessages": 10, "VisibilityTimeout": 600, "MessageSystemAttributeNames": ["All"]}
+
+
+MessageOf = Callable[[int], dict[str, Any]]
 
 
 def body_of(number: int, size: int) -> str:
@@ -61,13 +64,13 @@ class QueueProcess:
     def delete(self, url: str) -> None:
         self.call("DeleteQueue", QueueUrl=url)
 
-    def fill(self, url: str, messages: int, groups: int, size: int) -> None:
-        """Send messages of `size` bytes to `groups` groups in turn."""
+    def fill(self, url: str, messages: int, groups: int, size: int, message_of: MessageOf | None = None) -> None:
+        """Send messages of `size` bytes to `groups` groups in turn, each with what `message_of` its number returns."""
         for first in range(0, messages, 10):
             entries = [
                 {
                     "Id": str(number),
-                    "MessageBody": body_of(number, size),
+                    **(message_of(number) if message_of else {"MessageBody": body_of(number, size)}),
                     "MessageGroupId": f"g{number % groups}",
                     "MessageDeduplicationId": f"d{next(self._sent)}",
                 }

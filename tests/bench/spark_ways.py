@@ -31,7 +31,7 @@ PROGRESS_S = 120.0
 """A query that gives no row for so long has failed."""
 COLUMNS = ("messageGroupId", "sequenceNumber", "length(body) AS size")
 S3_LOCATION = "s3://journals"
-SOURCE_WAYS = ("commit", "journal", "commit-s3", "journal-s3")
+SOURCE_WAYS = ("commit", "journal", "commit-s3", "journal-s3", "commit-pointers", "journal-pointers")
 _numbers = itertools.count(1)
 
 
@@ -117,7 +117,9 @@ def query(bench: Bench, way: str, job: Job, arrivals: Arrivals) -> Iterator[Stre
     if way in SOURCE_WAYS:
         is_remote = way.endswith("-s3")
         options["journalLocation"] = f"{S3_LOCATION}/{home.name}" if is_remote else str(home / "journal")
-        options["deleteAfter"] = way.removesuffix("-s3")
+        options["deleteAfter"] = way.partition("-")[0]
+        if way.endswith("-pointers"):
+            options.update(payloads="s3", journalEndpointUrl=bench.payloads)
     name = {"naive": "naive", "empty": "empty"}.get(way, "sqsfifo")
     stream = bench.sessions.session.readStream.format(name).options(**options).load()
     writer = stream.writeStream.foreachBatch(arrivals.take)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, PayloadError
 from sqs_fifo_spark.payloads.pointer import pointer_in
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
+from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import deal_of
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
@@ -716,16 +716,6 @@ def _(judge, *given):
 @planted("forget the payloads that the ledger names", "source.driver.ownership.Ownership.__init__")
 def _(make, owned, opened_journal, **given):
     make(owned, replace(opened_journal, ledger=replace(opened_journal.ledger, payloads=())), **given)
-
-
-@planted("forget the payload of a message whose delete had no answer", "source.driver.ownership.delete_committed")
-def _(delete_committed, *given, **named):
-    left, payloads = delete_committed(*given, **named)
-    return {key: replace(entry, payload="", receipt=_without_payload(entry)) for key, entry in left.items()}, payloads
-
-
-def _without_payload(entry: UnconfirmedMessage) -> Receipt | None:
-    return entry.receipt and entry.receipt._replace(payload="")
 
 
 @planted("fail for a payload that another attempt has read and deleted", "source.task.attempt.Attempt._next_link")
