@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer, body_of
 from sqs_fifo_spark.source.envelope import open_envelope
-from sqs_fifo_spark.source.message import Message, from_arrow, from_sqs, to_arrow
+from sqs_fifo_spark.source.message import Message, from_arrow, from_sqs, pointer_of, to_arrow
 
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:bids.fifo"
 SENT = datetime(2026, 11, 29, 10, 0, 0, 655_000, timezone.utc)
@@ -197,3 +198,12 @@ def test_a_row_goes_into_a_segment_and_comes_back_the_same() -> None:
     assert again == messages
     assert to_arrow(again).equals(rows)
     assert to_arrow([again[0], messages[2]]).equals(rows.take([0, 2]))
+
+
+def test_a_pointer_to_s3_in_an_envelope_is_one() -> None:
+    """As AWS's extended client for SNS sends it: the mark is an attribute of the envelope."""
+    pointer = Pointer("bodies", "key", 300_000)
+    mark = {SIZE_ATTRIBUTE: {"Type": "Number", "Value": "300000"}}
+    envelope = json.dumps({**FIFO, "Message": body_of(pointer), "MessageAttributes": mark})
+    assert pointer_of(received(envelope)) == pointer
+    assert pointer_of(received(envelope, opens_envelopes=False)) is None
