@@ -185,10 +185,9 @@ def decode(data: bytes, name: str) -> Segment:
 
 def _without_empty_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return `rows` without the columns that have no value in any of them: those of options that are not used."""
-    names = [
-        field.name for field, column in zip(rows.schema, rows.columns, strict=True) if column.null_count < rows.num_rows
-    ]
-    return rows.select(names)
+    kept = [place for place, column in enumerate(rows.columns) if column.null_count < rows.num_rows]
+    schema = pa.schema([rows.schema.field(place) for place in kept])
+    return pa.RecordBatch.from_arrays([rows.column(place) for place in kept], schema=schema)
 
 
 def _with_all_columns(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
