@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import botocore.exceptions
 import botocore.parsers
+import urllib3.exceptions
 from botocore.config import Config
 
 from sqs_fifo_spark.aws.credentials import ChainError, find_credentials, open_session, safe_text
@@ -19,7 +20,20 @@ from sqs_fifo_spark.options import AWS_CHAIN, Identity
 
 CONCURRENT_CALLS = 64
 KEYS_OF_A_DELETE = 1_000
-_MISSING = ("NoSuchKey", "NoSuchBucket", "404")
+_MISSING = ("NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404")
+_REFUSED = (
+    "403",
+    "AccessDenied",
+    "AllAccessDisabled",
+    "InvalidObjectState",
+    "KeyTooLongError",
+    "KMS.DisabledException",
+    "KMS.KMSInvalidStateException",
+    "KMS.NotFoundException",
+)
+"""Codes for which the object itself is to blame. All others may pass: what is slow or throttled may be a 400, too."""
+_ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+"""Codes for a bucket of another region, where boto3 could not follow."""
 _CREDENTIALS = (
     "ExpiredToken",
     "InvalidAccessKeyId",
@@ -29,8 +43,6 @@ _CREDENTIALS = (
     "TokenRefreshRequired",
 )
 """Codes of a refusal that says nothing of the object: the caller's keys or clock are wrong."""
-_LATER = (408, 429)
-"""Status codes, besides those from 500 on, after which a request may succeed."""
 _ACTIONS = {
     "read": ("read", "s3:GetObject"),
     "write": ("written", "s3:PutObject"),
@@ -45,11 +57,21 @@ class S3:
     long. And AccessDeniedError for credentials that are missing or wrong.
     """
 
-    def __init__(self, identity: Identity = AWS_CHAIN, *, region: str | None, endpoint_url: str | None) -> None:
+    def __init__(
+        self,
+        identity: Identity = AWS_CHAIN,
+        *,
+        region: str | None,
+        endpoint_url: str | None,
+        tries: int = 5,
+        read_timeout_s: float = 60,
+    ) -> None:
         """`region` is that of a request if neither AWS_REGION nor the SDK's configuration says one."""
         self._identity = identity
         self._region = region
         self._endpoint_url = endpoint_url
+        self._tries = tries
+        self._read_timeout_s = read_timeout_s
         self._lock = threading.Lock()
         self._made: Any = None
 
@@ -57,8 +79,10 @@ class S3:
         """Return the object's first `most` bytes."""
         with _errors(f"s3://{bucket}/{key}", "read"):
             answer = self._client().get_object(Bucket=bucket, Key=key)
-            with answer["Body"] as stream:
+            with closing(answer["Body"]) as stream:  # its own block would give a stream that takes a cut one for whole
                 data: bytes = stream.read(most)
+        if len(data) < min(most, answer["ContentLength"]):
+            raise PayloadError("S3's answer is cut off")
         return data
 
     def write(self, bucket: str, key: str, data: bytes) -> None:
@@ -68,11 +92,17 @@ class S3:
 
     def delete(self, bucket: str, keys: Sequence[str]) -> dict[str, PayloadError]:
         """Delete up to `KEYS_OF_A_DELETE` objects, if they are there; return those that S3 does not, and why."""
-        entries = [{"Key": key} for key in keys]
+        failed: dict[str, PayloadError] = {}
         with _errors(f"s3://{bucket}/{keys[0]}", "delete"):
-            answer = self._client().delete_objects(Bucket=bucket, Delete={"Objects": entries, "Quiet": True})
-        failed = ((each["Key"], str(each.get("Code", ""))) for each in answer.get("Errors") or ())
-        return {key: _error("delete", code, 403 if code.endswith("Denied") else 500) for key, code in failed}
+            for key in keys:
+                if not key.isprintable():  # the list of keys is XML, which cannot have it
+                    self._client().delete_object(Bucket=bucket, Key=key)
+            entries = [{"Key": key} for key in keys if key.isprintable()]
+            if entries:
+                answer = self._client().delete_objects(Bucket=bucket, Delete={"Objects": entries, "Quiet": True})
+                for each in answer.get("Errors") or ():
+                    failed[each["Key"]] = _error("delete", str(each.get("Code", "")))
+        return failed
 
     def _client(self) -> Any:
         """Return the client, made when it is first needed."""
@@ -90,9 +120,9 @@ class S3:
         environment = os.environ
         endpoint = self._endpoint_url or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
         config = Config(
-            retries={"mode": "standard", "total_max_attempts": 5},
+            retries={"mode": "standard", "total_max_attempts": self._tries},
             connect_timeout=5,
-            read_timeout=60,
+            read_timeout=self._read_timeout_s,
             max_pool_connections=CONCURRENT_CALLS,
             user_agent_extra="sqs-fifo-spark",
         )
@@ -111,17 +141,21 @@ def _errors(url: str, action: str) -> Iterator[None]:
             yield
         except botocore.exceptions.ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             if code in _CREDENTIALS:
                 raise AccessDeniedError(_no_use(f"S3 does not take the credentials ({code})", url, action)) from None
-            raise _error(action, code, status) from None
+            raise _error(action, code) from None
         except (ChainError, botocore.exceptions.NoCredentialsError) as error:
             raise AccessDeniedError(
                 _no_use(f"there are no usable AWS credentials ({safe_text(error)})", url, action)
             ) from None
         except botocore.exceptions.ParamValidationError:
             raise PayloadError("S3 has no bucket of such a name", is_final=True) from None
-        except (botocore.exceptions.BotoCoreError, botocore.parsers.ResponseParserError, OSError) as error:
+        except (
+            botocore.exceptions.BotoCoreError,
+            botocore.parsers.ResponseParserError,
+            urllib3.exceptions.HTTPError,
+            OSError,
+        ) as error:
             raise PayloadError(f"S3 gives no answer ({type(error).__name__})") from None
 
 
@@ -129,9 +163,11 @@ def _no_use(why: str, url: str, action: str) -> str:
     return f"{why}, so the payload {url} cannot be {_ACTIONS[action][0]}."
 
 
-def _error(action: str, code: str, status: int) -> PayloadError:
+def _error(action: str, code: str) -> PayloadError:
     if code in _MISSING:
         return PayloadError("there is no such bucket" if code == "NoSuchBucket" else "it is missing", is_final=True)
-    if status in _LATER or status >= 500:
-        return PayloadError(f"S3 fails with {code or status}")
-    return PayloadError(f"S3 refuses {_ACTIONS[action][1]} with {code or status}", is_final=True)
+    if code in _ELSEWHERE:
+        return PayloadError(f"its bucket is in another region than AWS_REGION or journalEndpointUrl say ({code})")
+    if code in _REFUSED:
+        return PayloadError(f"S3 refuses {_ACTIONS[action][1]} with {code}", is_final=True)
+    return PayloadError(f"S3 fails with {code or 'no code'}")

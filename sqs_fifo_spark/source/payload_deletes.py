@@ -16,7 +16,7 @@ from sqs_fifo_spark.payloads.pointer import Pointer, from_url
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Answer, Pool
 
 _log = logging.getLogger(__name__)
-MOST_LEFT = 100_000
+MOST_LEFT = 10_000
 """Payloads that are named: if S3 deletes none for so long that there are more, the oldest ones stay there."""
 
 Delete = Callable[[Sequence[Pointer]], Mapping[Pointer, PayloadError]]
@@ -50,7 +50,7 @@ class PayloadDeletes:
             for url in excess:
                 del self._left[url]
         if excess:
-            _log.warning("%d payloads on S3 are not deleted any more, such as %s", len(excess), excess[0])
+            _log.warning("%d payload(s) on S3 are not deleted any more, such as %s", len(excess), excess[0])
 
     def begin(self) -> None:
         """Begin to delete those that are left, unless that is under way."""
@@ -58,11 +58,15 @@ class PayloadDeletes:
             doomed = list(self._left)
             if self._delete is None or self._is_busy or not doomed:
                 return
-            last, self._is_busy = self._last, True
-        if last is not None:
-            last.result()  # it is over, so this only raises its error
-        delete = self._delete
-        self._last = self._pool.submit(lambda: self._run(delete, doomed))
+            last, self._last = self._last, None
+            delete, self._is_busy = self._delete, True
+        try:
+            if last is not None:
+                last.result()  # it is over, so this only raises its error
+            self._last = self._pool.submit(lambda: self._run(delete, doomed))
+        except BaseException:
+            self._is_busy = False
+            raise
 
     def _run(self, delete: Delete, doomed: Sequence[str]) -> None:
         try:
@@ -80,7 +84,7 @@ class PayloadDeletes:
             if reasons:
                 url, error = next(iter(reasons.items()))
                 _log.warning(
-                    "%d payloads on S3 %s, such as %s (%s)",
+                    "%d payload(s) on S3 %s, such as %s (%s)",
                     len(reasons),
                     "cannot be deleted, and stay" if is_final else "are not deleted yet",
                     url,

@@ -664,7 +664,8 @@ class Laws:
         self.repairs.audit()
         bucket = self._world.bucket
         if bucket is not None and not self.has_turns:
-            bucket.audit(row for checkpoint in self.checkpoints for rows in checkpoint.rows() for row in rows)
+            rows = (row for checkpoint in self.checkpoints for each in checkpoint.rows() for row in each)
+            bucket.audit(row for row in rows if row.message_id not in self._gone)
 
     def audit_sinks(self) -> None:
         """Judge what the sinks hold: everything that was sent, not taken away and not moved aside; once, in order."""

@@ -70,12 +70,12 @@ def _(make_segment, attempt, *given, **named):
     return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in locked)
 
 
-@planted("serve what follows what an earlier link defers", "source.task.attempt.Attempt._segment")
-def _(make_segment, attempt, *given, **named):
-    before = set(attempt._sieve.deferred_groups)
-    segment = make_segment(attempt, *given, **named)
-    attempt._sieve.deferred_groups = before
-    return segment
+MUTATIONS.rewritten(
+    "serve what follows what an earlier link defers",
+    "source.task.attempt.Attempt.append",
+    "                    self._sieve.note_link(sealed.head)\n                    receiver.unsealed = []\n",
+    "                    receiver.unsealed = []\n",
+)
 
 
 @planted("serve what follows carried messages", "source.task.attempt.Attempt.__init__")

@@ -161,7 +161,7 @@ class Bucket:
                 self._violate(f"delete after commit: the payload {key} goes, and no link has it")
 
     def audit(self, served: Iterable[Row]) -> None:
-        """Bounded: the payload of a message that was served and deleted is gone, or named by the ledger.
+        """Bounded: the payload of a message that was served, and deleted by us, is gone, or named by the ledger.
 
         But for one whose message SQS has refused to delete.
         """

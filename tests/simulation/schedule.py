@@ -159,6 +159,7 @@ class Schedule:
             "payloads": "s3",
             "deletePayloads": payloads.choice(("true", "true", "false")),
             "payloadErrors": payloads.choice(("fail", "null")),
+            "maxBytesPerTrigger": payloads.choice(("64m", "64m", "40", "12")),
         }
         world = World(
             self.seed,

@@ -111,17 +111,20 @@ class Attempt:
                 with _released_on_error(receiver):
                     try:
                         decided, received = self._with_payloads(decided, received, receiver)
-                        segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
+                        sealed = None
                     except PayloadError:
-                        # Perhaps another attempt has put it, and has deleted the messages and their payloads.
-                        there = self._next_link()
-                        if there is None:
+                        # Perhaps another attempt has put the link, and has deleted the messages and their payloads.
+                        sealed = self._next_link()
+                        if sealed is None:
                             raise
-                        segment = there
-                sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
+                if sealed is None:
+                    segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
+                    sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
+                    del segment
                 before, counted, decided = self._end, decided, []  # the chain has the assigned messages
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
+                    self._sieve.note_link(sealed.head)
                     receiver.unsealed = []
                     self._counted_calls = calls
                     break
@@ -141,13 +144,13 @@ class Attempt:
                 if sealed.head.chain.is_last:
                     receiver.release()
                     self._heartbeat.stop()
-                    del received, segment, counted
+                    del received, counted
                     yield from map(self._in_full, others)
                     yield sealed
                     return
                 waiting += sealed.rows.nbytes
                 others.append(sealed if waiting <= LINK_BYTES else sealed.head.origin.link)
-            del received, segment, counted  # the sealed segment has the bodies, too
+            del received, counted  # the sealed segment has the bodies, too
             if is_last:
                 self._heartbeat.stop()  # from now on the driver holds the rest
             else:
@@ -166,13 +169,13 @@ class Attempt:
         """
         if not self._payloads.are_read:
             return decided, received
-        sealed = 0 if self._end is None else self._end.chain.size
-        room = self._plan.max_bytes - sealed - self._size(decided)
-        received = self._sieve.in_order(received, room)
-        before = self._size(received)
-        decided = self._payloads.loaded(decided, self._skipped)
-        received = self._payloads.loaded(received, self._skipped)
-        receiver.chain.spend(0, self._size(received) - before)  # an object may be larger than its message says
+        chain = Chain() if self._end is None else self._end.chain
+        messages = [*sorted(decided, key=sequence_number), *self._sieve.in_order(received)]
+        before = self._size(messages)
+        room = self._plan.max_bytes - chain.size
+        messages = self._payloads.loaded(messages, room, self._skipped, serves_one=not chain.served)
+        receiver.chain.spend(0, self._size(messages) - before)  # an object may be larger than its message says
+        decided, received = messages[: len(decided)], messages[len(decided) :]
         self._heartbeat.check()
         return decided, received
 

@@ -5,7 +5,9 @@ Only messages that the link serves are looked up. Of the others some are copies,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from sqs_fifo_spark.errors import PayloadError
 from sqs_fifo_spark.options import SourceOptions
@@ -13,7 +15,15 @@ from sqs_fifo_spark.payloads.buckets import CONCURRENT_CALLS, Buckets
 from sqs_fifo_spark.payloads.pointer import Pointer
 from sqs_fifo_spark.source.message import Message, pointer_of, with_payload
 from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
-from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
+from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
+from sqs_fifo_spark.source.task.sieve import deferred
+
+
+class _Early(NamedTuple):
+    """A read that was begun: of `most` bytes, and one more if the object is larger."""
+
+    most: int
+    answer: Answer[bytes]
 
 
 class Payloads:
@@ -34,26 +44,57 @@ class Payloads:
     def are_read(self) -> bool:
         return self._buckets is not None
 
-    def loaded(self, messages: Sequence[Message], skipped: Container[str]) -> list[Message]:
-        """Return the messages, those that are served with their payloads as bodies.
+    def loaded(
+        self, messages: Sequence[Message], room: int, skipped: Container[str], *, serves_one: bool
+    ) -> list[Message]:
+        """Return the messages in their order, those that are served with their payloads as bodies.
 
-        Not read are the `skipped` ones, which an operator has moved aside. Raises PayloadError, which names the object,
-        or AccessDeniedError.
+        Once they have `room` bytes, payloads are left unread, and their messages deferred, with what follows those in
+        their groups; but of all messages one is served, if it `serves_one`. Not read are the `skipped` ones, which an
+        operator has moved aside. Raises PayloadError, which names the object, or AccessDeniedError.
         """
-        buckets = self._buckets
-        if buckets is None:
-            return list(messages)
-
-        def load(message: Message) -> Message:
+        pointers = [
+            None if each.receipt.deferred or each.receipt.message_id in skipped else pointer_of(each)
+            for each in messages
+        ]
+        early = self._begun(messages, pointers, room)
+        left: set[str] = set()
+        found = []
+        for place, (message, pointer) in enumerate(zip(messages, pointers, strict=True)):
             receipt = message.receipt
-            pointer = None if receipt.deferred or receipt.message_id in skipped else pointer_of(message)
-            return message if pointer is None else self._load(buckets, message, pointer)
+            if receipt.message_group_id in left or (pointer is not None and room <= 0 and not serves_one):
+                left.add(receipt.message_group_id)
+                found.append(deferred(message))
+                continue
+            if pointer is not None:
+                message = self._load(message, pointer, early.get(place))
+            if not message.receipt.deferred and receipt.message_id not in skipped:
+                room, serves_one = room - message.size, False
+            found.append(message)
+        return found
 
-        return list(self._pool.map(load, messages))
+    def _begun(self, messages: Sequence[Message], pointers: Sequence[Pointer | None], room: int) -> dict[int, _Early]:
+        """Begin to read those payloads that have room by the sizes that their messages state.
 
-    def _load(self, buckets: Buckets, message: Message, pointer: Pointer) -> Message:
+        Of each as much as it states, or as a share of the room: more than that is read when its turn comes.
+        """
+        begun: dict[int, _Early] = {}
+        share = max(0, room) // CONCURRENT_CALLS
+        for place, (message, pointer) in enumerate(zip(messages, pointers, strict=True)):
+            if pointer is not None and room > 0:
+                most = min(self._options.max_payload_bytes, max(pointer.stated_size, share))
+                begun[place] = _Early(most, self._pool.submit(functools.partial(self._read, pointer, most + 1)))
+            if not message.receipt.deferred:
+                room -= message.size
+        return begun
+
+    def _read(self, pointer: Pointer, most: int) -> bytes:
+        assert self._buckets is not None
+        return self._buckets.read(pointer, most)
+
+    def _load(self, message: Message, pointer: Pointer, early: _Early | None) -> Message:
         try:
-            body = self._body(buckets, pointer)
+            body = self._body(pointer, early)
         except PayloadError as error:
             if error.is_final and self._options.payload_errors == "null":
                 return with_payload(message, pointer, None, str(error))
@@ -63,9 +104,11 @@ class Payloads:
             return message
         return message._replace(receipt=message.receipt._replace(payload=pointer.url))
 
-    def _body(self, buckets: Buckets, pointer: Pointer) -> str:
+    def _body(self, pointer: Pointer, early: _Early | None) -> str:
         most = self._options.max_payload_bytes
-        data = buckets.read(pointer, most + 1)
+        data = None if early is None else early.answer.result()
+        if early is None or data is None or early.most < len(data) <= most:
+            data = self._read(pointer, most + 1)
         if len(data) > most:
             raise PayloadError(f"it has more than the {most:,} bytes of maxPayloadBytes", is_final=True)
         try:
@@ -77,8 +120,8 @@ class Payloads:
 def _text(message: Message, pointer: Pointer, error: PayloadError) -> str:
     why = f"the payload '{pointer.key}' in the bucket '{pointer.bucket}' cannot be read: {error}."
     if not error.is_final:
-        return f"{why} Message {message.receipt.message_id} stays in the queue. Check the network, then restart."
+        return f"{why} Nothing of the micro-batch is served. Start the query again when S3 answers."
     return (
-        f"{why} Message {message.receipt.message_id} stays in the queue, and so does what follows it in its group. "
-        "Correct that, or set payloadErrors=null: then such a message has no body, and its payloadError says why."
+        f"{why} Nothing of the micro-batch is served, as message {message.receipt.message_id} is part of it. Correct "
+        "that, or set payloadErrors=null: then such a message has no body, and its payloadError says why."
     )

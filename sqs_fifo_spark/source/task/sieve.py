@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -51,7 +50,7 @@ class Sieve:
         self.note_link(head)
 
     def note_link(self, head: Head) -> None:
-        """Note a link that others have put: later messages of a group of which it defers something are deferred."""
+        """Note a link of the chain: later messages of a group of which it defers something are deferred."""
         self.deferred_groups |= deferred_groups(head)
 
     def without_overtaking(self, received: Sequence[Message]) -> SieveResult:
@@ -84,22 +83,25 @@ class Sieve:
             ),
         )
 
-    def in_order(self, received: Iterable[Message], room: float = math.inf) -> list[Message]:
+    def in_order(self, received: Iterable[Message]) -> list[Message]:
         """Return these messages by sequence number, as a link has them: served, or deferred.
 
-        A message is deferred if anybody received it before, if those before it leave none of `room` bytes, or if its
-        group is: because a message of it is left for a later epoch, or deferred; or assigned, where the commit deletes.
+        A message is deferred if it is already, if anybody received it before, or if its group is: because a message of
+        it is left for a later epoch, or deferred; or assigned, where the commit deletes.
         """
         messages = []
+        groups = set(self.deferred_groups)  # until the link is sealed, another attempt's may come in its place
         for message in sorted(received, key=sequence_number):
             receipt = message.receipt
-            if receipt.receive_count > 1 or receipt.message_group_id in self.deferred_groups or room <= 0:
-                self.deferred_groups.add(receipt.message_group_id)
-                message = message._replace(receipt=receipt._replace(deferred=True))
-            else:
-                room -= message.size
+            if receipt.deferred or receipt.receive_count > 1 or receipt.message_group_id in groups:
+                groups.add(receipt.message_group_id)
+                message = deferred(message)
             messages.append(message)
         return messages
+
+
+def deferred(message: Message) -> Message:
+    return message._replace(receipt=message.receipt._replace(deferred=True))
 
 
 def deferred_groups(head: Head) -> set[str]:

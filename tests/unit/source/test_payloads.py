@@ -37,13 +37,14 @@ class Bodies:
         self.undeletable: dict[str, PayloadError] = {}
         self.stated: dict[str, int] = {}
         """Sizes that messages state, where they are not the payload's."""
+        self.padding = 0
         self.read_keys: list[str] = []
         world.bucket = cast(Bucket, self)
 
     def pointer_to(self, body: str) -> tuple[str, Mapping[str, Mapping[str, str]]] | None:
         if body.startswith("z"):
             return None
-        self.objects[body] = body.encode()
+        self.objects[body] = body.encode().ljust(self.padding)
         size = {"DataType": "Number", "StringValue": str(self.stated.get(body, len(body)))}
         return body_of(Pointer("bodies", body)), {SIZE_ATTRIBUTE: size}
 
@@ -172,30 +173,31 @@ def test_an_attempt_whose_payload_another_one_has_deleted_serves_what_that_one_p
 
 
 @in_both_modes_with(**GIVEN, maxBytesPerTrigger="100", numPartitions="1")
-def test_payloads_beyond_the_micro_batch_wait_for_the_next_in_order(world: World, bodies: Bodies) -> None:
-    """They count by the size that their messages state; one always comes, however large."""
+@pytest.mark.parametrize("stated", [1, 60, 1_000])
+def test_payloads_beyond_the_micro_batch_wait_unread_and_come_in_order(
+    world: World, bodies: Bodies, stated: int
+) -> None:
+    """By their own sizes, whatever their messages state. One always comes, however large; each is read once."""
     names = [f"{group}{number}" for number in (1, 2, 3) for group in "abc"]
-    bodies.stated = dict.fromkeys(names, 1_000)
+    bodies.stated, bodies.padding = dict.fromkeys(names, stated), 60
     world.send(*names)
-    query = Query(world).drain()
-    assert all(len(rows) <= 2 for batch in world.sink.values() for rows in batch.values())
-    assert served(world) == sorted(names)
-    world.audit()
-    assert query.offsets
+    Query(world).drain()
+    for rows in (rows for batch in world.sink.values() for rows in batch.values()):
+        assert sum(len(row.body) for row in rows) <= 100 + 62
+    assert sorted(body.strip() for body in served(world)) == sorted(names)
+    # What was begun for the sake of a size that is a lie is read again when its turn comes.
+    assert stated == 1 or sorted(bodies.read_keys) == sorted(names)
+    assert not bodies.objects
 
 
-@in_both_modes_with(**GIVEN, maxBytesPerTrigger="100", numPartitions="1")
-def test_a_payload_that_is_larger_than_its_message_says_counts_as_it_is(world: World, bodies: Bodies) -> None:
-    """What is read counts for the micro-batch that reads it."""
-    world.send("a1")
-    bodies.objects["a1"] = b"x" * 200
+@with_options(**GIVEN, maxBytesPerTrigger="2000", numPartitions="1", deleteAfter="journal")
+def test_what_stands_before_a_payload_without_room_is_served(world: World, bodies: Bodies) -> None:
+    """Though it is of the same group."""
+    bodies.padding = 1_500
+    world.send("a1", "a2", "a3", "a4", "z1")
     query, (plan, *_) = world.planned()
-    (row,) = world.read(plan)
-    assert row.body == "x" * 200
-    (name,) = world.store.under("epochs/00000000000000000001/0")[:1]
-    head = decode(world.store.objects[name], name).head
-    assert head.chain.size == head.sizes[0] == 200
-    query.into_sink({0: [row]})
+    assert [row.body.strip() for row in world.read(plan)] == ["a1", "a2", "z1"]
+    assert query.offsets
 
 
 @in_both_modes
