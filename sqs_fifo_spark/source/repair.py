@@ -109,6 +109,11 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
             waiting = segment.rows.slice(place, 1)
             if Journal.is_link(name) and not receipt.deferred:
                 return waiting
+    for name, message_ids in journal.ledger().carried.items():  # of an earlier epoch, for this one to serve
+        segment = journal.read(name) if waiting is None and message_id in message_ids else None
+        if segment is not None:
+            ids = [receipt.message_id for receipt in segment.head.receipts]
+            waiting = segment.rows.slice(ids.index(message_id), 1)
     if waiting is not None:
         return waiting
     raise NoSuchMessageError(

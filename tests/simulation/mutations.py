@@ -70,12 +70,9 @@ def _(make_segment, attempt, *given, **named):
     return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in locked)
 
 
-MUTATIONS.rewritten(
-    "serve what follows what an earlier link defers",
-    "source.task.attempt.Attempt.append",
-    "                    self._sieve.note_link(sealed.head)\n                    receiver.unsealed = []\n",
-    "                    receiver.unsealed = []\n",
-)
+@planted("serve what follows what an earlier link defers", "source.task.sieve.Sieve.note_link")
+def _(note_link, sieve, head):
+    """Nothing is noted."""
 
 
 @planted("serve what follows carried messages", "source.task.attempt.Attempt.__init__")
@@ -676,8 +673,8 @@ def _(delete, owned, receipts, *given):
 
 
 @planted("delete a payload that could not be read", "source.task.payloads.Payloads._load")
-def _(load, payloads, buckets, message, pointer):
-    loaded = load(payloads, buckets, message, pointer)
+def _(load, payloads, message, pointer, early):
+    loaded = load(payloads, message, pointer, early)
     return loaded._replace(receipt=loaded.receipt._replace(payload=pointer.url))
 
 
@@ -695,9 +692,9 @@ def _(serve, plan, queue, journal, options, clock, pool, payloads):
 
 
 @planted("take an outage of S3 for a payload that is missing", "source.task.payloads.Payloads._body")
-def _(body, payloads, buckets, pointer):
+def _(body, payloads, pointer, early):
     try:
-        return body(payloads, buckets, pointer)
+        return body(payloads, pointer, early)
     except PayloadError as error:
         raise PayloadError(str(error), is_final=True) from None
 
@@ -718,9 +715,12 @@ def _(make, owned, opened_journal, **given):
     make(owned, replace(opened_journal, ledger=replace(opened_journal.ledger, payloads=())), **given)
 
 
-@planted("fail for a payload that another attempt has read and deleted", "source.task.attempt.Attempt._next_link")
-def _(next_link, attempt):
-    return None
+MUTATIONS.rewritten(
+    "fail for a payload that another attempt has read and deleted",
+    "source.task.partition.serve",
+    "        if read(0) is None:\n",
+    "        if True:\n",
+)
 
 
 MUTATIONS.rewritten(

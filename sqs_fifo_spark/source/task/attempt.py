@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES, NO_CALLS, CallCounts
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import PayloadError, SqsFifoError
+from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.journal_objects import Journal
@@ -93,6 +93,7 @@ class Attempt:
         `decided` are the assigned messages that a chain without a link serves before anything else.
         """
         receiver = self._receiver(decided)
+        self._sieve.deferred_groups.update(each.receipt.message_group_id for each in decided if each.receipt.deferred)
         if self._end is not None:
             self._payloads.deletes.add(self._end.chain.payloads)
         if self._plan.deletes:
@@ -101,6 +102,7 @@ class Attempt:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
                 received = self._without_overtaking(received, receiver)
+                received = self._with_payloads(received, decided, receiver)
                 self._heartbeat.check()
             decided = [each._replace(receipt=self._sieve.newest(each.receipt)) for each in decided]
             is_last = not self._plan.deletes or (receiver.is_over and not decided and not received)
@@ -108,19 +110,8 @@ class Attempt:
             waiting = 0
             while True:
                 calls = self._queue.call_counts
-                with _released_on_error(receiver):
-                    try:
-                        decided, received = self._with_payloads(decided, received, receiver)
-                        sealed = None
-                    except PayloadError:
-                        # Perhaps another attempt has put the link, and has deleted the messages and their payloads.
-                        sealed = self._next_link()
-                        if sealed is None:
-                            raise
-                if sealed is None:
-                    segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
-                    sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
-                    del segment
+                segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
+                sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
                 before, counted, decided = self._end, decided, []  # the chain has the assigned messages
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
@@ -144,13 +135,13 @@ class Attempt:
                 if sealed.head.chain.is_last:
                     receiver.release()
                     self._heartbeat.stop()
-                    del received, counted
+                    del received, segment, counted
                     yield from map(self._in_full, others)
                     yield sealed
                     return
                 waiting += sealed.rows.nbytes
                 others.append(sealed if waiting <= LINK_BYTES else sealed.head.origin.link)
-            del received, counted  # the sealed segment has the bodies, too
+            del received, segment, counted  # the sealed segment has the bodies, too
             if is_last:
                 self._heartbeat.stop()  # from now on the driver holds the rest
             else:
@@ -160,31 +151,22 @@ class Attempt:
             if is_last:
                 return
 
-    def _with_payloads(
-        self, decided: list[Message], received: list[Message], receiver: Receiver
-    ) -> tuple[list[Message], list[Message]]:
-        """Return the messages with their payloads. Those received for which the chain has no room are deferred.
+    def _with_payloads(self, received: list[Message], decided: list[Message], receiver: Receiver) -> list[Message]:
+        """Return the received messages in order, with their payloads; deferred are those for which there is no room.
 
-        Without payloads a receive brings too little for that, and all of it is served. Those read are not read again.
+        So are those whose payload cannot be read: the next epoch fails for them, before it receives anything. Else each
+        attempt would receive all again, until SQS takes them to the dead-letter queue. Without payloads a receive
+        brings too little for a limit, and all of it is served.
         """
         if not self._payloads.are_read:
-            return decided, received
+            return received
         chain = Chain() if self._end is None else self._end.chain
-        messages = [*sorted(decided, key=sequence_number), *self._sieve.in_order(received)]
-        before = self._size(messages)
-        room = self._plan.max_bytes - chain.size
-        messages = self._payloads.loaded(messages, room, self._skipped, serves_one=not chain.served)
-        receiver.chain.spend(0, self._size(messages) - before)  # an object may be larger than its message says
-        decided, received = messages[: len(decided)], messages[len(decided) :]
-        self._heartbeat.check()
-        return decided, received
-
-    def _next_link(self) -> Segment | None:
-        plan = self._plan
-        number = 0 if self._end is None else self._end.origin.link + 1
-        found = self._journal.read(self._journal.segment_name(plan.epoch, plan.partition, plan.plan, number))
-        self._journal.require_current(plan.epoch, plan.claim)
-        return found
+        before, room = self._size(received), self._plan.max_bytes - chain.size - self._size(decided)
+        received = self._payloads.loaded(
+            self._sieve.in_order(received), room, self._skipped, serves_one=not (chain.served or decided), defers=True
+        )
+        receiver.chain.spend(0, self._size(received) - before)  # an object may be larger than its message says
+        return received
 
     def _in_full(self, link: Segment | int) -> Segment:
         """Return a link of the chain that was too large to keep, from the journal."""

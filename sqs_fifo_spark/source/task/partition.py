@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
-from sqs_fifo_spark.errors import JournalCorruptError
+from sqs_fifo_spark.errors import JournalCorruptError, PayloadError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.options import SourceOptions
@@ -32,7 +32,7 @@ from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Segment
 from sqs_fifo_spark.source.task.attempt import Attempt
 from sqs_fifo_spark.source.task.payloads import Payloads
-from sqs_fifo_spark.source.task.sieve import deferred_groups
+from sqs_fifo_spark.source.task.sieve import deferred_groups, sequence_number
 
 ROWS_PER_BATCH = 2_000
 BYTES_PER_BATCH = 16 << 20
@@ -144,6 +144,15 @@ def serve(
     if end is not None:
         look()
     payloads = payloads or Payloads(options)
+    try:
+        # Before anything is received: each attempt that fails here would receive it again.
+        decided = payloads.loaded(sorted(decided, key=sequence_number), plan.max_bytes, skipped)
+    except PayloadError:
+        if read(0) is None:
+            raise
+        # Another attempt has put it, and has perhaps deleted message and payload since.
+        yield from serve(plan, queue, journal, options, clock, pool, payloads)
+        return
     with Attempt(plan, deal_of(plan, journal), end, deferred, queue, journal, options, clock, payloads) as attempt:
         links = attempt.append(decided)
         del decided

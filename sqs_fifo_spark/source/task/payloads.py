@@ -6,10 +6,11 @@ Only messages that the link serves are looked up. Of the others some are copies,
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from sqs_fifo_spark.errors import PayloadError
+from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.payloads.buckets import CONCURRENT_CALLS, Buckets
 from sqs_fifo_spark.payloads.pointer import Pointer
@@ -17,6 +18,8 @@ from sqs_fifo_spark.source.message import Message, pointer_of, with_payload
 from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.task.sieve import deferred
+
+_log = logging.getLogger(__name__)
 
 
 class _Early(NamedTuple):
@@ -45,14 +48,23 @@ class Payloads:
         return self._buckets is not None
 
     def loaded(
-        self, messages: Sequence[Message], room: int, skipped: Container[str], *, serves_one: bool
+        self,
+        messages: Sequence[Message],
+        room: int,
+        skipped: Container[str],
+        *,
+        serves_one: bool = True,
+        defers: bool = False,
     ) -> list[Message]:
         """Return the messages in their order, those that are served with their payloads as bodies.
 
         Once they have `room` bytes, payloads are left unread, and their messages deferred, with what follows those in
         their groups; but of all messages one is served, if it `serves_one`. Not read are the `skipped` ones, which an
-        operator has moved aside. Raises PayloadError, which names the object, or AccessDeniedError.
+        operator has moved aside. Raises PayloadError, which names the object, or AccessDeniedError; with `defers`, such
+        a message is deferred instead, and after an outage nothing more is read.
         """
+        if not self.are_read:
+            return list(messages)
         pointers = [
             None if each.receipt.deferred or each.receipt.message_id in skipped else pointer_of(each)
             for each in messages
@@ -61,14 +73,20 @@ class Payloads:
         left: set[str] = set()
         found = []
         for place, (message, pointer) in enumerate(zip(messages, pointers, strict=True)):
-            receipt = message.receipt
-            if receipt.message_group_id in left or (pointer is not None and room <= 0 and not serves_one):
-                left.add(receipt.message_group_id)
-                found.append(deferred(message))
-                continue
-            if pointer is not None:
-                message = self._load(message, pointer, early.get(place))
-            if not message.receipt.deferred and receipt.message_id not in skipped:
+            group = message.receipt.message_group_id
+            is_left = group in left or (pointer is not None and room <= 0 and not serves_one)
+            if pointer is not None and not is_left:
+                try:
+                    message = self._load(message, pointer, early.get(place))
+                except (PayloadError, AccessDeniedError) as error:
+                    _note_or_raise(message, pointer, error, defers=defers)
+                    is_left = True
+                    if not _is_final(error):
+                        room, serves_one = 0, False
+            if is_left:
+                left.add(group)
+                message = deferred(message)
+            elif not message.receipt.deferred and message.receipt.message_id not in skipped:
                 room, serves_one = room - message.size, False
             found.append(message)
         return found
@@ -98,7 +116,7 @@ class Payloads:
         except PayloadError as error:
             if error.is_final and self._options.payload_errors == "null":
                 return with_payload(message, pointer, None, str(error))
-            raise PayloadError(_text(message, pointer, error), is_final=error.is_final) from None
+            raise
         message = with_payload(message, pointer, body, None)
         if not self._options.delete_payloads:
             return message
@@ -117,11 +135,31 @@ class Payloads:
             raise PayloadError("it is not UTF-8", is_final=True) from None
 
 
+def _is_final(error: PayloadError | AccessDeniedError) -> bool:
+    return isinstance(error, PayloadError) and error.is_final
+
+
+def _note_or_raise(
+    message: Message, pointer: Pointer, error: PayloadError | AccessDeniedError, *, defers: bool
+) -> None:
+    """Log that the message waits, if it `defers`; else raise the error, which then says what to do."""
+    if defers:
+        _log.warning(
+            "the payload '%s' in the bucket '%s' cannot be read, so message %s waits for the next micro-batch: %s",
+            *(pointer.key, pointer.bucket, message.receipt.message_id, error),
+        )
+    elif isinstance(error, PayloadError):
+        raise PayloadError(_text(message, pointer, error), is_final=error.is_final) from None
+    else:
+        raise error
+
+
 def _text(message: Message, pointer: Pointer, error: PayloadError) -> str:
     why = f"the payload '{pointer.key}' in the bucket '{pointer.bucket}' cannot be read: {error}."
     if not error.is_final:
         return f"{why} Nothing of the micro-batch is served. Start the query again when S3 answers."
     return (
         f"{why} Nothing of the micro-batch is served, as message {message.receipt.message_id} is part of it. Correct "
-        "that, or set payloadErrors=null: then such a message has no body, and its payloadError says why."
+        "that; or set payloadErrors=null, with which such a message has no body, and its payloadError says why; or "
+        "move it aside with `sqs-fifo-spark journal skip`."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -285,3 +286,62 @@ def test_rows_show_where_a_payload_was(world: World, bodies: Bodies) -> None:
     assert (first["payloadBucket"], first["payloadKey"], first["messageAttributes"]) == ("bodies", "a1", [])
     assert (second["payloadBucket"], second["body"]) == (None, "z1")
     assert not bodies.failing
+
+
+def receive_counts(world: World) -> dict[str, int]:
+    found = Counter(event.message_id for event in world.events if event.kind == "received")
+    return {row.body: found[row.message_id] for row in world.sent}
+
+
+@in_both_modes_with(**GIVEN, numPartitions="1")
+@pytest.mark.parametrize("is_outage", [False, True], ids=["missing", "outage"])
+def test_attempts_that_fail_for_a_payload_receive_nothing_again(world: World, bodies: Bodies, is_outage: bool) -> None:
+    """Else some restarts would take all messages of the task to the dead-letter queue."""
+    world.send("z1")
+    query, (plan, *_) = world.planned()
+    world.send("a1", "b1", "zz1")  # the task receives them, and not the driver
+    if is_outage:
+        bodies.failing["a1"] = PayloadError("S3 fails with 503")
+    else:
+        del bodies.objects["a1"]
+    first = world.read(plan)
+    assert {"z1", "zz1"} <= {row.body for row in first} <= {"z1", "zz1", "b1"}
+    query.into_sink({0: first})
+    before = receive_counts(world)
+    for _ in range(3):
+        for _ in range(4):
+            with raises_one_line(PayloadError, match="'a1' in the bucket"):
+                query.trigger()
+            query = Query(world)
+        world.die(down_s=LAPSE_S)
+        query = Query(world)
+    assert receive_counts(world) == before
+    assert max(before.values()) <= 1
+    bodies.failing.clear()
+    bodies.objects["a1"] = b"a1"
+    world.restart()
+    assert served(world)[:2] == ["a1", "b1"]
+
+
+@in_both_modes_with(**GIVEN, numPartitions="1")
+def test_a_message_that_waits_for_its_payload_can_be_moved_aside(world: World, bodies: Bodies) -> None:
+    """In the epoch that fails for it, though an earlier one has received it. Its payload is not deleted."""
+    world.send("z1")
+    query, (plan, *_) = world.planned()
+    world.send("a1")
+    bodies.failing["a1"] = PayloadError("it is missing", is_final=True)
+    query.into_sink({0: world.read(plan)})
+    with raises_one_line(PayloadError, match="'a1' in the bucket"):
+        query.trigger()
+    world.die(down_s=LAPSE_S)
+    message_id = next(row.message_id for row in world.sent if row.body == "a1")
+    row = repair.find(world.journal(), len(world.offsets), message_id)
+    assert "s3Key" in row.column("body")[0].as_py()
+    takeover = repair.take_over(world.journal(), world.clock)
+    assert repair.skip(
+        takeover, len(world.offsets), message_id, world.clock, to="elsewhere", put_aside=lambda row: None
+    )
+    Query(world).resume().drain()
+    assert "a1" not in served(world)
+    assert "a1" in bodies.objects
+    assert "a1" not in bodies.present()
