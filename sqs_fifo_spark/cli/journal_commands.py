@@ -79,7 +79,9 @@ def _print_source(view: Mapping[str, Any]) -> None:
         f"{ledger['carriedMessages']} messages carried over, {view['leftoverObjects']} objects left"
     )
     if ledger["payloadsToDelete"]:
-        print_line(f"payloads   {ledger['payloadsToDelete']} on S3 were to be deleted when this was committed")
+        print_line(
+            f"payloads   {ledger['payloadsToDelete']} on S3 to delete when this was committed; most are gone by now"
+        )
     if view["skippedMessages"]:
         print_line(f"skipped    {', '.join(view['skippedMessages'])}")
     rows = list(map(_plan_row, view["plans"]))

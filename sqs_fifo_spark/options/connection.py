@@ -106,7 +106,7 @@ class Identity:
     role_arn: str | None = option(
         "roleArn",
         rules.role_arn,
-        "Role to assume for all calls to AWS: those to SQS, and those to S3 for the journal.",
+        "Role to assume for all calls to AWS: those to SQS, and those to S3.",
     )
     role_session_name: str = option(
         "roleSessionName",

@@ -137,7 +137,7 @@ class SourceOptions(ConnectionOptions):
         "payloads",
         rules.one_of("none", "s3"),
         "`s3`: a message that is a pointer to S3, as AWS's extended clients send it, has the object's text as its "
-        "body. Any other body stays as it is.",
+        "body. Any other body stays as it is. `journalEndpointUrl` and `journalCredentials` hold for it, too.",
         default="none",
     )
     max_payload_bytes: int = option(

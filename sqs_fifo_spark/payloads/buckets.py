@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Iterable
 
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
 from sqs_fifo_spark.aws.s3 import CONCURRENT_CALLS, KEYS_OF_A_DELETE, S3
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
@@ -19,6 +21,8 @@ from sqs_fifo_spark.payloads.pointer import Pointer
 
 __all__ = ["CONCURRENT_CALLS", "Buckets"]
 
+WRITE_S = 60.0
+"""Seconds for which a write that S3 does not answer is tried again."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 """A sender chooses the name. So anything else, an ARN or a URL's parts, is no bucket's."""
 _MOST_STORES = 16
@@ -73,8 +77,15 @@ class Buckets:
         return data
 
     def write(self, pointer: Pointer, data: bytes) -> None:
-        """Write the payload, durably, over whatever is there."""
-        self._s3.write(pointer.bucket, pointer.key, data)
+        """Write the payload, durably, over whatever is there; without an answer, again for a minute."""
+        for attempt in Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, PayloadError) and not error.is_final),
+            stop=stop_after_delay(WRITE_S),
+            wait=wait_random_exponential(max=5),
+            reraise=True,
+        ):
+            with attempt:
+                self._s3.write(pointer.bucket, pointer.key, data)
 
     def delete(self, pointers: Iterable[Pointer]) -> dict[Pointer, PayloadError]:
         """Delete these payloads, if they are there; return those that may be there still, each with the reason.

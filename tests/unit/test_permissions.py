@@ -42,6 +42,7 @@ PLACES = {
     "arn:aws:s3:::BUCKET/PREFIX/*": "arn:aws:s3:::orders-bucket/journals/orders/*",
     "arn:aws:s3:::BUCKET": "arn:aws:s3:::orders-bucket",
     "arn:aws:s3:::PAYLOADS_BUCKET/PAYLOADS_PREFIX/*": "arn:aws:s3:::orders-bucket/payloads/orders/*",
+    "arn:aws:s3:::PAYLOADS_BUCKET/*": "arn:aws:s3:::orders-bucket/*",
     "arn:aws:s3:::PAYLOADS_BUCKET": "arn:aws:s3:::orders-bucket",
 }
 

@@ -157,7 +157,10 @@ def _note_or_raise(
 def _text(message: Message, pointer: Pointer, error: PayloadError) -> str:
     why = f"the payload '{pointer.key}' in the bucket '{pointer.bucket}' cannot be read: {error}."
     if not error.is_final:
-        return f"{why} Nothing of the micro-batch is served. Start the query again when S3 answers."
+        return (
+            f"{why} Nothing of the micro-batch is served. Check the network, and the endpoint (journalEndpointUrl) and "
+            "the region of S3; then start the query again."
+        )
     return (
         f"{why} Nothing of the micro-batch is served, as message {message.receipt.message_id} is part of it. Correct "
         "that; or set payloadErrors=null, with which such a message has no body, and its payloadError says why; or "
