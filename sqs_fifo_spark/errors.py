@@ -45,6 +45,8 @@ class AccessDeniedError(SqsFifoError):
 
     has_no_credentials = False
     """True if the AWS chain gave no credentials. It may give some later, if it asks a service of the machine."""
+    is_of_queue = False
+    """True if AWS takes the credentials, and they lack a permission on this queue."""
 
 
 class QueueNotFoundError(SqsFifoError):

@@ -136,7 +136,9 @@ def error_from_aws(
             "the query again; those of a role or an instance profile are renewed by themselves."
         )
     if code in _DENIED | _UNTRUSTED | _KEY_DENIED or status == 403:
-        return AccessDeniedError(f"AWS denied {said}. {_remedy(operation, code)}")
+        denied = AccessDeniedError(f"AWS denied {said}. {_remedy(operation, code)}")
+        denied.is_of_queue = code in _DENIED and not operation.startswith("AssumeRole")
+        return denied
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
     text = message.lower()

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqs_fifo_spark.options.connection import AWS_CHAIN, ConnectionOptions, Identity, base_of
-from sqs_fifo_spark.options.sink import SinkOptions, bad_records_in_queue, bad_records_queue, require_sink
+from sqs_fifo_spark.options.sink import (
+    SinkOptions,
+    bad_records_in_queue,
+    bad_records_queue,
+    queue_of_row,
+    require_sink,
+)
 from sqs_fifo_spark.options.source import MAX_PARTITION_BYTES, MAX_VISIBILITY_S, SourceOptions, require_source
 from sqs_fifo_spark.options.table import OptionTable
 
@@ -29,6 +35,7 @@ __all__ = [
     "base_of",
     "parse_sink_options",
     "parse_source_options",
+    "queue_of_row",
 ]
 
 SOURCE = OptionTable("source", SourceOptions, added_by_spark=("path",))

@@ -16,6 +16,7 @@ from sqs_fifo_spark.options.connection import (
     require_one_region,
     require_s3,
 )
+from sqs_fifo_spark.options.table import options_of
 
 _MAX_UNRECORDED_ROWS = 80
 """All that the calls of one task have under way."""
@@ -241,3 +242,21 @@ def bad_records_queue(options: SinkOptions) -> SinkOptions | None:
     if endpoint == rules.endpoint_of(options.queue_url):
         endpoint = rules.endpoint_of(url)
     return replace(options, queue_url=url, region=region, endpoint_url=endpoint)
+
+
+def queue_of_row(options: SinkOptions, given: str) -> SinkOptions:
+    """Return the options of the queue that a row names: the same, but for those that its URL or ARN gives.
+
+    A name alone is that of a queue beside the option's. Raises OptionError or NotFifoQueueError. Rows are data, so no
+    host that only they name is ever called: the credentials would go there.
+    """
+    declared = options_of(SinkOptions)["queue_url"]
+    url = rules.queue(declared, given)
+    if rules.is_name(url):
+        url = f"{options.queue_url.rstrip('/').rpartition('/')[0]}/{url}"
+    if options.endpoint_url is None and rules.endpoint_of(url) is not None:
+        raise rules.refuse(declared, given, "its host is not AWS's standard one, and no row makes the sink call it.")
+    region, called_in = rules.region_of(url) or options.region, rules.region_of(options.endpoint_url or "")
+    if called_in not in (None, region):
+        raise rules.refuse(declared, given, f"it is in another region than {called_in}, whose endpoint is called.")
+    return replace(options, queue_url=url, region=region)

@@ -21,7 +21,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError, RowError
 from sqs_fifo_spark.sink.digests import WIDTH, Digests
 from sqs_fifo_spark.sink.keepers import Keeper, RecordOrigin
-from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow
+from sqs_fifo_spark.sink.outgoing import COLUMNS, QUEUE_COLUMN, OutgoingRow
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def _copy(message: bytes, number: int) -> bytes:
 def _as_json(columns: Sequence[Any]) -> dict[str, Any]:
     """Return a row's columns; bytes stand in base64 under a name of their own, such as bodyBase64."""
     row: dict[str, Any] = {}
-    for name, value in zip(COLUMNS, columns, strict=True):
+    for name, value in zip((*COLUMNS, QUEUE_COLUMN)[: len(columns)], columns, strict=True):
         if name == "messageAttributes":
             row[name] = None if value is None else [_attribute(*each) for each in value]
         else:

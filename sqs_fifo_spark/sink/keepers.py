@@ -54,7 +54,7 @@ class RecordOrigin:
     """The write whose rows are refused, as their lines say it."""
 
     queue: str
-    """The ARN of the queue that the rows were for."""
+    """The ARN of the option's queue; a row that names another one says so itself."""
     run: str
     """One execution of the write."""
     partition: int
@@ -181,7 +181,8 @@ class QueueKeeper:
             self._marked.add(mark)
         looked_at = self._record.refresh([ANY_REFUSED])
         if not self._record.is_sent(_digest_of(own_id)):
-            ids = {"MessageGroupId": row.group, "MessageDeduplicationId": own_id}
+            # Its group alone: the line says the queue.
+            ids = {"MessageGroupId": row.group.rpartition("\n")[2], "MessageDeduplicationId": own_id}
             message = OutgoingRow(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
             try:
                 deadline = Window(looked_at).last_try

@@ -11,7 +11,7 @@ Pure: no call, no clock, no thread. The user holds one lock.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -39,6 +39,7 @@ class Stride:
 class Lane:
     """A group that has rows here: waiting, under way, or confirmed and not recorded."""
 
+    queue: str = ""
     waiting: deque[OutgoingRow] = field(default_factory=deque)
     is_ready: bool = False
     under_way: int = 0
@@ -62,7 +63,7 @@ class Lanes:
         self._stride = stride
         self._is_repeated = is_repeated
         self._lanes: dict[str, Lane] = {}
-        self._ready: deque[Lane] = deque()  # those whose next rows may be sent
+        self._ready: defaultdict[str, deque[Lane]] = defaultdict(deque)  # by queue: their next rows may be sent
         self._unwritten: dict[int, OutgoingRow] = {}  # by their numbers: their bodies are not on S3 yet
         self._to_write: deque[OutgoingRow] = deque()  # those of them of which nobody writes the body
         self.rows = 0
@@ -82,7 +83,7 @@ class Lanes:
         for row in rows:
             lane = self._lanes.get(row.group)
             if lane is None:
-                lane = self._lanes[row.group] = Lane()
+                lane = self._lanes[row.group] = Lane(row.queue)
             lane.waiting.append(row)
             if row.payload is not None:
                 self._unwritten[row.row] = row
@@ -116,11 +117,16 @@ class Lanes:
             self._offer(self._lanes[row.group])
 
     def take(self) -> list[OutgoingRow]:
-        """Return the next rows of up to ten groups, as many as one call holds; they are under way from now on."""
+        """Return the next rows of up to ten groups, as many as one call holds; they are under way from now on.
+
+        They are of one queue; the others have their turns before it has its next one.
+        """
         rows: list[OutgoingRow] = []
         size = 0
-        while self._ready and len(rows) < MAX_ENTRIES:
-            lane = self._ready[0]
+        queue = next(iter(self._ready), "")
+        ready = self._ready.pop(queue, ())
+        while ready and len(rows) < MAX_ENTRIES:
+            lane = ready[0]
             most = min(self._stride.rows_in_call, self._stride.max_unrecorded - len(lane.unrecorded))
             count = 0
             while count < most and lane.waiting and len(rows) < MAX_ENTRIES:
@@ -135,12 +141,14 @@ class Lanes:
                 rows.append(lane.waiting.popleft())
                 count += 1
             if count:
-                self._ready.popleft()
+                ready.popleft()
                 lane.is_ready = False
                 lane.under_way = count
                 lane.numbers.begin_call()
             if size > MAX_CALL_BYTES:
                 break
+        if ready:
+            self._ready[queue] = ready
         return rows
 
     def note_gaps(self, rows: list[OutgoingRow], is_known: list[bool]) -> None:
@@ -206,7 +214,7 @@ class Lanes:
             self.bytes -= row.held_bytes
         if lane.waiting and lane.waiting[0].row not in self._unwritten:
             lane.is_ready = True
-            self._ready.append(lane)
+            self._ready[lane.queue].append(lane)
 
     def _drop_if_done(self, name: str) -> None:
         lane = self._lanes[name]

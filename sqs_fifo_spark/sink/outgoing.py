@@ -6,9 +6,10 @@ Rows that SQS would refuse are refused here, before anybody sends them. Sources:
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from sqs_fifo_spark.sink.offload import MAX_PAYLOAD_BYTES, Payload, PayloadForm
 MAX_ATTRIBUTES = 10
 COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes", "awsTraceHeader")
 """The columns that a sink sends."""
+QUEUE_COLUMN = "queueUrl"
+"""The column that names a row's queue."""
 
 ROW_BYTES = 2_450
 """Memory of a row besides body and attributes, with ids of any length and a group of its own."""
@@ -47,6 +50,16 @@ class RowForm:
     """True if refused rows are kept elsewhere, rather than fail their task: then each row keeps its columns."""
     payloads: PayloadForm | None = None
     """The form of large bodies on S3, if they go there."""
+    queue: str = ""
+    """The rows' queue, if that is another one than the option's."""
+    queue_url: Any = None
+    """The value of the rows' own column QUEUE_COLUMN."""
+    refusal: str = ""
+    """Reason for which no row goes to this queue, if so."""
+
+    def kept(self, *values: Any) -> tuple[Any, ...]:
+        """Return the values of COLUMNS with that of QUEUE_COLUMN, if the row has one, for a row that may be refused."""
+        return values if self.queue_url is None else (*values, self.queue_url)
 
 
 class OutgoingRow(NamedTuple):
@@ -54,22 +67,28 @@ class OutgoingRow(NamedTuple):
 
     row: int
     group: str
+    """Its message group; that of another queue than the option's has the queue before it, on a line of its own."""
     entry: Mapping[str, Any]
     """The entry of `SendMessageBatch`, all but its `Id`."""
     size: int
     """Bytes of body and attributes that are sent, as SQS counts them."""
     digest: bytes
-    """Sets this message apart from others, as SQS's deduplication does: by its group and id, or body."""
+    """Sets this message apart from others, as SQS's deduplication does: by its queue, its group, and id or body."""
     held_bytes: int = 0
     """Bytes of memory that it takes, at most, with a group of its own."""
     columns: Sequence[Any] = ()
-    """The values of COLUMNS, if refused rows are kept; a body is text where it can be."""
+    """The values of COLUMNS, and of QUEUE_COLUMN if the row has one, if refused rows are kept.
+
+    A body is text where it can be.
+    """
     refusal: str = ""
     """Reason for which it cannot be sent, if so; only its group is set besides then, if it has one, "" if not."""
     copy: int = 1
     """Its number among the rows of its task that are the same message, if refused rows are kept."""
     payload: Payload | None = None
     """Its body, if that goes to S3: there before its entry, which points to it, is sent."""
+    queue: str = ""
+    """Its queue, if that is another one than the option's."""
 
     def __repr__(self) -> str:
         return f"<OutgoingRow {self.row} group={self.group!r} size={self.size} refusal={self.refusal!r}>"
@@ -102,20 +121,27 @@ class RefusedRowError(Exception):
         """The digest of the message, if the queue takes it under another setting."""
 
 
-def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[OutgoingRow]:
+def outgoing(
+    columns: Sequence[Sequence[Any]], form: RowForm | Iterable[RowForm], *, first_row: int
+) -> list[OutgoingRow]:
     """Return the rows as they are sent, in order. `columns` are the values of COLUMNS; the first row is `first_row`.
 
-    A row that SQS would not take has a `refusal` if `form` says that such are kept. Else RefusedRowError is raised for
-    the first one.
+    `form` is that of all rows, or each row's own. A row that SQS would not take has a `refusal` if its form says that
+    such are kept. Else RefusedRowError is raised for the first one.
     """
-    return [
-        _row_or_refusal(row, form, *values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)
-    ]
+    forms = itertools.repeat(form) if isinstance(form, RowForm) else form
+    rows = zip(itertools.count(first_row), forms, zip(*columns, strict=True), strict=False)
+    return [_row_or_refusal(row, own, *values) for row, own, values in rows]
 
 
 def columns_of(batch: pa.RecordBatch) -> list[Sequence[Any]]:
     """Return the values of COLUMNS in `batch`: None for a column it lacks, bytes for strings that are not UTF-8."""
     return [_values(batch, name) for name in COLUMNS]
+
+
+def queues_of(batch: pa.RecordBatch) -> Sequence[Any] | None:
+    """Return the values of QUEUE_COLUMN in the same way, or None if `batch` lacks it."""
+    return None if batch.schema.get_field_index(QUEUE_COLUMN) < 0 else _values(batch, QUEUE_COLUMN)
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
@@ -154,7 +180,13 @@ def _row_or_refusal(
         is_group = isinstance(group, str) and FIFO_ID.fullmatch(group) is not None
         kept = (_text_of(body), group, deduplication_id, attributes, trace_header)
         held = _held_bytes({}, kept)
-        return OutgoingRow(row, group if is_group else "", {}, 0, refused.digest, held, kept, refused.reason)
+        group, kept = _in_queue(form.queue, group) if is_group else "", form.kept(*kept)
+        return OutgoingRow(row, group, {}, 0, refused.digest, held, kept, refused.reason, queue=form.queue)
+
+
+def _in_queue(queue: str, group: str) -> str:
+    """Return the group as one of its queue's, so that equal names in two queues are two groups."""
+    return f"{queue}\n{group}" if queue else group
 
 
 def _text_of(body: Any) -> Any:
@@ -190,7 +222,11 @@ def _row(
         # It does not count as a part of the message's size.
         value = {"DataType": "String", "StringValue": _trace_header(row, trace_header)}
         entry["MessageSystemAttributes"] = {"AWSTraceHeader": value}
-    digest = digest_of("id" if form.by_column else "body", group, key)
+    kind = "id" if form.by_column else "body"
+    # The option's queue has no name here: the record of a sink has it once.
+    digest = digest_of(f"{kind} in {form.queue}" if form.queue else kind, group, key)
+    if form.refusal:
+        raise RefusedRowError(row, form.refusal, digest)
     kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
     size = len(data) + sum(map(_size, wire, wire.values()))
     payload = None
@@ -205,7 +241,10 @@ def _row(
         why = too_large(size, most) if payload is None else _attributes_too_large(size, most)
         raise RefusedRowError(row, why, digest)
     held_bytes = _held_bytes(entry, kept) + (0 if payload is None else sys.getsizeof(payload.data))
-    return OutgoingRow(row, group, entry, size, digest, held_bytes, kept, payload=payload)
+    if form.queue_url is not None and kept:
+        kept = form.kept(*kept)
+    group = _in_queue(form.queue, group)
+    return OutgoingRow(row, group, entry, size, digest, held_bytes, kept, payload=payload, queue=form.queue)
 
 
 def _size(name: str, value: Mapping[str, Any]) -> int:

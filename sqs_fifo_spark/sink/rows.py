@@ -1,7 +1,8 @@
 """The rows that a sink takes, as Spark's types, and their form in Arrow.
 
 A row is a message: `body` and `messageGroupId`, perhaps `messageDeduplicationId`, `messageAttributes` and
-`awsTraceHeader`. The other columns of the source are ignored, so that a source's rows can be written as they are.
+`awsTraceHeader`, and the queue that it goes to, `queueUrl`. The other columns of the source are ignored, so that a
+source's rows can be written as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import OptionError, SchemaError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.schema import EVERY_COLUMN, SCHEMA, known_name
+from sqs_fifo_spark.sink.outgoing import QUEUE_COLUMN
 
 _ATTRIBUTES = SCHEMA["messageAttributes"].dataType
 _PLAIN_ATTRIBUTES = MapType(StringType(), StringType())
@@ -26,18 +28,23 @@ _SINK_COLUMNS: dict[str, tuple[type, ...]] = {
     "messageDeduplicationId": (StringType,),
     "messageAttributes": (MapType,),
     "awsTraceHeader": (StringType,),
+    QUEUE_COLUMN: (StringType,),
 }
 
 
 def sink_schema(schema: StructType) -> StructType:
     """Return `schema` with the sink's own names for its columns, which rows may have in any case."""
-    fields = [StructField(known_name(each.name) or each.name, each.dataType, each.nullable) for each in schema]
+    fields = [StructField(_own_name(each.name), each.dataType, each.nullable) for each in schema]
     return StructType(fields)
 
 
 def with_known_names(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return `batch` with the names of its `sink_schema`."""
-    return pa.RecordBatch.from_arrays(batch.columns, names=[known_name(each) or each for each in batch.schema.names])
+    return pa.RecordBatch.from_arrays(batch.columns, names=[_own_name(each) for each in batch.schema.names])
+
+
+def _own_name(name: str) -> str:
+    return QUEUE_COLUMN if name.lower() == QUEUE_COLUMN.lower() else known_name(name) or name
 
 
 def uses_deduplication_column(schema: StructType, options: SinkOptions) -> bool:
@@ -46,7 +53,7 @@ def uses_deduplication_column(schema: StructType, options: SinkOptions) -> bool:
     `schema` is a `sink_schema`. Raises SchemaError, or OptionError where an option would mend it.
     """
     names = schema.fieldNames()
-    known = EVERY_COLUMN.fieldNames()
+    known = [*EVERY_COLUMN.fieldNames(), QUEUE_COLUMN]
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

@@ -20,7 +20,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import PayloadError
@@ -60,13 +61,17 @@ class Sender:
         bad_records: BadRecords | None = None,
         on_messages: Callable[[Iterable[str]], None] = lambda message_ids: None,
         write_payload: Callable[[Pointer, bytes], None] | None = None,
+        others: Mapping[str, SinkQueue] = MappingProxyType({}),
     ) -> None:
-        """`may_be_older` says that an earlier attempt of the task may have sent rows.
+        """`queue` is the option's, and has the pace of all calls; `others` are those that rows name, as rows come.
+
+        `may_be_older` says that an earlier attempt of the task may have sent rows.
 
         `bad_records` keeps refused rows; without it, the first one fails the task. See `Progress` for `on_messages`.
         `write_payload` is `Buckets.write`, if rows may have payloads.
         """
         self._queue = queue
+        self._others = others
         self._record = record
         self._clock = clock
         self._may_be_older = may_be_older
@@ -254,7 +259,8 @@ class Sender:
         unsent: list[OutgoingRow] = []
         sending = self._crew.begin(RowsUnderWay(window.limit, {id(row): row.group for row in rows}))
         try:
-            refused = self._queue.send(
+            queue = rows[0].queue  # all are of one
+            refused = (self._others[queue] if queue else self._queue).send(
                 rows,
                 functools.partial(self._recorder.confirm, sending),
                 stopped=self._crew.stopped,

@@ -78,7 +78,7 @@ class Tally:
         self._lately: set[str] = set()
 
     def add_groups(self, groups: set[str]) -> None:
-        """Note groups that rows have, whether those are sent, were sent before, or are refused."""
+        """Note groups that rows have, each with its queue, whether those are sent, were sent before, or are refused."""
         news = groups - self._lately
         keys = self._hashes(news)
         self._groups.add(keys)
@@ -210,7 +210,8 @@ def _example(repeats: pa.Array, summaries: Sequence[tuple[int, Summary]]) -> str
     partitions = [f"{partition}" for partition, each in summaries if _has(each.groups.packed, key)]
     if len(partitions) > _SHOWN + 1:
         partitions[_SHOWN:] = [f"{len(partitions) - _SHOWN:,} others"]
-    name = f"'{names[key]}'" if key in names else "one"
+    queue, _, group = names.get(key, "").rpartition("\n")
+    name = (f"'{group}'" if group else "one") + (f" of '{queue}'" if queue else "")
     return f"{name} in partitions {', '.join(partitions[:-1])} and {partitions[-1]}"
 
 

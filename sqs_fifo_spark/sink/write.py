@@ -28,9 +28,10 @@ from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, RecordO
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
 from sqs_fifo_spark.sink.offload import PayloadForm
-from sqs_fifo_spark.sink.outgoing import RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.outgoing import RefusedRowError, RowForm, columns_of, outgoing, queues_of
 from sqs_fifo_spark.sink.progress import RowCounts
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, folder_of
+from sqs_fifo_spark.sink.row_queues import RowQueues
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue, no_content_based_deduplication
 from sqs_fifo_spark.sink.summary import Summary, Tally
@@ -273,6 +274,8 @@ def send_partition(
         plan = prepare(plan, queue=queue, store=store, may_create=False, bad_records=place_of_refused)
     record = _record(plan, place, store, clock)
     tally = Tally(place.partition, plan.run)
+    form = dataclasses.replace(plan.form, payloads=_payload_form(plan, place))
+    queues = RowQueues(plan.options, plan.queue, form, clock)
     sender = Sender(
         queue,
         record,
@@ -282,13 +285,15 @@ def send_partition(
         bad_records=_bad_records(plan, place, place_of_refused, record, clock),
         on_messages=tally.add_message_ids,
         write_payload=write_payload,
+        others=queues.others,
     )
-    form = dataclasses.replace(plan.form, payloads=_payload_form(plan, place))
     next_row = 1
     try:
         try:
             for part in itertools.chain((first,), parts):
-                rows = outgoing(columns_of(part), form, first_row=next_row)
+                named = queues_of(part)
+                forms = form if named is None else map(queues.form, named)
+                rows = outgoing(columns_of(part), forms, first_row=next_row)
                 next_row += len(rows)
                 tally.add_groups({row.group for row in rows if row.group})
                 sender.add(rows)

@@ -204,10 +204,12 @@ class Sqs:
         self.url: str = self.model.call("CreateQueue", given)["QueueUrl"]
         self.calls: list[list[str]] = []
         """The bodies of each call, in the order in which they were made."""
+        self.urls: list[str] = []
+        """The queue of each call."""
         self.duplicates = 0
         self.may_batch = False
         """True if a call may hold several rows of a group."""
-        self._under_way: Counter[str] = Counter()
+        self._under_way: Counter[tuple[str, str]] = Counter()
         self.most_calls = 0
         """Most calls under way at once."""
         self._now = 0
@@ -221,10 +223,18 @@ class Sqs:
         """Told the answer of a call after its effect; may change it, or raise."""
         self.not_described: BaseException | None = None
         """The error of a request for its settings, if any."""
+        self.described: list[str] = []
+        """The queue of each such request."""
         self.model.on_event(self._count)
 
     def options(self, **options: str) -> SinkOptions:
         return parse_sink_options({"queueUrl": self.url, **options})
+
+    def create(self, name: str, **attributes: str) -> str:
+        """Create another queue, and return its URL."""
+        given = {"QueueName": name, "Attributes": {"FifoQueue": "true", **attributes}}
+        url: str = self.model.call("CreateQueue", given)["QueueUrl"]
+        return url
 
     def refuse(self, *bodies: str) -> None:
         """Refuse these rows, and no others."""
@@ -250,15 +260,17 @@ class Sqs:
         self.after = leave
 
     def get_queue_attributes(self, **request: Any) -> Answer:
+        self.described.append(request["QueueUrl"])
         if self.not_described:
             raise self.not_described
         return self._call("GetQueueAttributes", request)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> Answer:
         bodies = [entry["MessageBody"] for entry in Entries]
-        groups = [entry["MessageGroupId"] for entry in Entries]
+        groups = [(QueueUrl, entry["MessageGroupId"]) for entry in Entries]
         with self._lock:
             self.calls.append(bodies)
+            self.urls.append(QueueUrl)
         self.connect(bodies)
         aws.require_in_time()
         with self._lock:
@@ -300,10 +312,10 @@ class Sqs:
     def _count(self, event: Any) -> None:
         self.duplicates += event.kind == "duplicate"
 
-    def bodies(self, group: str | None = None) -> list[str]:
+    def bodies(self, group: str | None = None, queue: str = "q.fifo") -> list[str]:
         """Return the messages in the queue, oldest first: all, or those of one group."""
         with self._lock:
-            found = self.model.messages("q.fifo")
+            found = self.model.messages(queue)
         return [each.body for each in found if group in (None, each.message_group_id)]
 
     def tries(self, body: str) -> int:

@@ -254,8 +254,8 @@ def test_rows_that_can_be_sent(columns: dict[str, Any], options: dict[str, str],
 
 
 _KNOWS = (
-    "It sends body, messageGroupId, messageDeduplicationId, messageAttributes, awsTraceHeader, and ignores the other "
-    "columns of the source: drop what is not meant to be sent."
+    "It sends body, messageGroupId, messageDeduplicationId, messageAttributes, awsTraceHeader, queueUrl, and ignores "
+    "the other columns of the source: drop what is not meant to be sent."
 )
 _MAP = "map<string,string> or map<string,struct<dataType:string,stringValue:string,binaryValue:binary>>"
 
@@ -284,6 +284,10 @@ _MAP = "map<string,string> or map<string,struct<dataType:string,stringValue:stri
         (
             {**BARE, "messageDeduplicationId": NullType()},
             "column 'messageDeduplicationId' has the type void; it must be string. Cast it in a select.",
+        ),
+        (
+            {**FULL, "queueUrl": BinaryType()},
+            "column 'queueUrl' has the type binary; it must be string. Cast it in a select.",
         ),
         (
             {**FULL, "messageAttributes": StringType()},
