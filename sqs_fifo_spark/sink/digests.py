@@ -1,7 +1,8 @@
 """Digests: they set a row apart from others in 24 bytes, and many stand in little memory.
 
     2 bytes    the shard: of the group's hash, by which Spark's shuffle deals groups to partitions
-    22 bytes   the first of the SHA-256 of group and id, or of group and body
+    22 bytes   the first of the SHA-256 of group and id, or of group and body; and of the queue, if a row names another
+               one than the option's
 
 Spark gives a group to the partition `hash % n`. The shard is the low end of that hash with its bits in reverse order:
 so if n has a factor of 2, 4, 8 ..., the shards of one partition stand side by side among sorted digests.
@@ -30,7 +31,10 @@ _MASK = 0xFFFFFFFF
 
 
 def digest_of(kind: str, group: str, key: str) -> bytes:
-    """Return the digest of a message of `group` by `key`, which is its id or its body, as `kind` says."""
+    """Return the digest of a message of `group` by `key`, which is its id or its body, as `kind` says.
+
+    `kind` names the queue, too, if that is not the option's.
+    """
     # Neither kind nor group holds a line break, so nothing else gives the same bytes.
     return _shard_of(group) + hashlib.sha256(f"{kind}\n{group}\n{key}".encode()).digest()[: WIDTH - SHARD_WIDTH]
 

@@ -223,10 +223,12 @@ def _row(
         value = {"DataType": "String", "StringValue": _trace_header(row, trace_header)}
         entry["MessageSystemAttributes"] = {"AWSTraceHeader": value}
     kind = "id" if form.by_column else "body"
-    # The option's queue has no name here: the record of a sink has it once.
-    digest = digest_of(f"{kind} in {form.queue}" if form.queue else kind, group, key)
-    if form.refusal:
-        raise RefusedRowError(row, form.refusal, digest)
+    if not form.queue:  # the option's has no name: the journal has it once
+        digest = digest_of(kind, group, key)
+    else:
+        digest = digest_of(f"{kind} in {form.queue}", group, key)
+        if form.refusal:
+            raise RefusedRowError(row, form.refusal, digest)
     kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
     size = len(data) + sum(map(_size, wire, wire.values()))
     payload = None
@@ -241,9 +243,9 @@ def _row(
         why = too_large(size, most) if payload is None else _attributes_too_large(size, most)
         raise RefusedRowError(row, why, digest)
     held_bytes = _held_bytes(entry, kept) + (0 if payload is None else sys.getsizeof(payload.data))
-    if form.queue_url is not None and kept:
-        kept = form.kept(*kept)
-    group = _in_queue(form.queue, group)
+    if form.queue_url is None:
+        return OutgoingRow(row, group, entry, size, digest, held_bytes, kept, payload=payload)
+    group, kept = _in_queue(form.queue, group), form.kept(*kept) if kept else ()
     return OutgoingRow(row, group, entry, size, digest, held_bytes, kept, payload=payload, queue=form.queue)
 
 

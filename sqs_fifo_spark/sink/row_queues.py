@@ -45,6 +45,10 @@ class RowQueues:
         refused = bad_records_queue(options)
         self._key_of_refused = None if refused is None else self._key(refused)
 
+    def __contains__(self, given: Any) -> bool:
+        """Return whether the form of rows with this value is known without a call."""
+        return given in self._forms
+
     def form(self, given: Any) -> RowForm:
         """Return the form of rows with this value of QUEUE_COLUMN.
 

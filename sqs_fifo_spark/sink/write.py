@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -291,9 +292,8 @@ def send_partition(
     try:
         try:
             for part in itertools.chain((first,), parts):
-                named = queues_of(part)
-                forms = form if named is None else map(queues.form, named)
-                rows = outgoing(columns_of(part), forms, first_row=next_row)
+                own = form if (named := queues_of(part)) is None else _forms(named, queues, sender)
+                rows = outgoing(columns_of(part), own, first_row=next_row)
                 next_row += len(rows)
                 tally.add_groups({row.group for row in rows if row.group})
                 sender.add(rows)
@@ -322,6 +322,15 @@ def send_partition(
         counts.refused,
         tally.summary(),
     )
+
+
+def _forms(named: Sequence[Any], queues: RowQueues, sender: Sender) -> Iterable[RowForm]:
+    """Return each row's form by the queue that it names."""
+    for given in dict.fromkeys(named):
+        if given not in queues:
+            sender.add(())  # raises what has failed, or is late: the next queue may take its time to answer
+            queues.form(given)
+    return map(queues.form, named)
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:

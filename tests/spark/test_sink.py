@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sqs_fifo_spark import in_group_order
@@ -65,6 +66,32 @@ def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Ri
     query = write_all(frame.select(*map(str.upper, COLUMNS)), rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
+
+
+def test_each_row_goes_to_the_queue_that_it_names(rig: Rig, tmp_path: Path) -> None:
+    """By ARN, by URL, or none for the option's; each queue has its rows once and in order, in a batch and a stream."""
+    other = rig.create_queue("other.fifo")
+    arn = rig.call("GetQueueAttributes", QueueUrl=other, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+
+    def with_queue(frame: DataFrame) -> DataFrame:
+        third = F.col("number") % 3
+        return frame.withColumn("QUEUEURL", F.when(third == 1, F.lit(arn)).when(third == 2, F.lit(other)))
+
+    def assert_there(count: int) -> None:
+        for url, thirds in ((rig.url, (0,)), (other, (1, 2))):
+            bodies = {f"row {number}" for number in range(count) if number % 3 in thirds}
+            own = {group: [body for body in given if body in bodies] for group, given in expected(count, 10).items()}
+            assert_each_once_in_order(take_all(rig.server, url), own)
+
+    given = with_queue(in_group_order(rows(rig.spark, 300, 10), order_by="number", num_partitions=3))
+    write(given.drop("number"), rig.url)
+    assert_there(300)
+    write_files(tmp_path / "files", 300, groups=10, waves=1)
+    stream = in_group_order(file_stream(rig.spark, tmp_path / "files"), order_by="number", num_partitions=3)
+    stream = stream.withColumn("messageDeduplicationId", F.concat(F.lit("s"), "messageDeduplicationId"))
+    streamed = with_queue(stream).drop("number")
+    write_all(streamed, rig.url, tmp_path / "checkpoint", journalLocation=str(tmp_path / "journal"))
+    assert_there(300)
 
 
 def test_the_record_sorts_groups_as_sparks_shuffle_deals_them(rig: Rig) -> None:

@@ -281,7 +281,7 @@ class Sqs:
             crowded = [group for group in set(groups) if self._under_way[group] > mine[group]]
         try:
             what = "two calls" if self.may_batch else "two rows"
-            assert not crowded, f"groups with {what} under way: {crowded}"
+            assert not crowded, f"groups with {what} under way: {[group for _, group in crowded]}"
             self.before(bodies)
             answer = self._answer(QueueUrl, Entries)
             self.after(bodies, answer)

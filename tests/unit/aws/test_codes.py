@@ -145,3 +145,22 @@ def test_a_clock_that_stays_wrong_ends_the_asking(
     with pytest.raises(AccessDeniedError, match=rf"refuses the time of a call \({name} .+Synchronise the clocks"):
         queue.receive(10)
     assert len(asked) == most
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "is_of_queue"),
+    [
+        ("get_queue_attributes", "AccessDenied", True),
+        ("get_queue_attributes", "AccessDeniedException", True),
+        ("AssumeRole", "AccessDenied", False),
+        ("get_queue_attributes", "ExpiredToken", False),
+        ("get_queue_attributes", "InvalidClientTokenId", False),
+        ("get_queue_attributes", "SignatureDoesNotMatch", False),
+        ("get_queue_attributes", "SomethingNew", False),
+    ],
+)
+def test_only_a_missing_permission_is_a_fact_of_the_queue(operation: str, code: str, is_of_queue: bool) -> None:
+    """Credentials that AWS does not take say nothing of it: a row that names the queue is not refused for them."""
+    error = error_from_aws(operation, URL, code, "", status=403)
+    assert isinstance(error, AccessDeniedError)
+    assert error.is_of_queue is is_of_queue

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sqs_fifo_spark.errors import AccessDeniedError, NotFifoQueueError, OptionError, RowError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue, parse_sink_options, queue_of_row
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
 from sqs_fifo_spark.sink.offload import PayloadForm
-from sqs_fifo_spark.sink.outgoing import OutgoingRow, RowForm, outgoing
+from sqs_fifo_spark.sink.outgoing import OutgoingRow, RowForm, outgoing, queues_of
 from sqs_fifo_spark.sink.row_queues import RowQueues
+from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.summary import compare, finding
-from sqs_fifo_spark.sink.write import Place, Sent
+from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
+from sqs_fifo_spark.sink.write import Place, Sent, send_partition
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, Hang, Sqs, Store, Task, failure, group_of, refusal
 from tests.unit.sink.test_outgoing import damaged
@@ -29,7 +34,7 @@ ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/q.fifo"
 VPC = "https://vpce-1-2.sqs.eu-west-1.vpce.amazonaws.com"
 GONE = "http://127.0.0.1:9324/000000000000/gone.fifo"
-Row = tuple[str | None, str | None]
+Given = tuple[str | None, str | None]
 """A row's queue and its body."""
 
 
@@ -39,7 +44,7 @@ def other(sqs: Sqs) -> str:
     return sqs.create("r.fifo")
 
 
-def named(*rows: Row) -> pa.RecordBatch:
+def named(*rows: Given) -> pa.RecordBatch:
     """Return Spark's rows: the group is the letters of the body, the id all of it."""
     queues, bodies = zip(*rows, strict=True)
     groups = [group_of(body or "x") for body in bodies]
@@ -52,11 +57,11 @@ def named(*rows: Row) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({name: pa.array(values, pa.string()) for name, values in columns.items()})
 
 
-def to(queue: str | None, *bodies: str | None) -> list[Row]:
+def to(queue: str | None, *bodies: str | None) -> list[Given]:
     return [(queue, body) for body in bodies]
 
 
-def write(sqs: Sqs, *rows: Row, store: Store | None = None, kept: Store | None = None, **options: Any) -> Sent:
+def write(sqs: Sqs, *rows: Given, store: Store | None = None, kept: Store | None = None, **options: Any) -> Sent:
     """Run one task of micro-batch 1."""
     if kept is not None:
         options["badRecordsPath"] = "/kept"
@@ -148,7 +153,7 @@ def test_rows_without_the_column_have_the_digests_that_they_always_had() -> None
     assert plain.digest.hex() == "8c9370b3a928c7e79eeea792f39877b82a80a14de8cc3f22"
     digests = {plain.digest}
     for queue in ("us-east-1/1/r.fifo", "us-east-1/2/r.fifo"):
-        (row,) = outgoing(columns, [dataclasses.replace(form, queue=queue)], first_row=1)
+        (row,) = outgoing(columns, [dataclasses.replace(form, queue=queue, queue_url=queue)], first_row=1)
         assert (row.digest[:2], row.queue) == (plain.digest[:2], queue)  # the same shard
         digests.add(row.digest)
     assert len(digests) == 3
@@ -316,6 +321,39 @@ def test_a_queue_that_does_not_answer_refuses_no_row(
     said = error(kind, sqs, None, named((None, "a1")), named(("r.fifo", "a2")), plan=plan, refused=kept)
     assert "1 rows of partition 0 were sent." in said
     assert not refused(kept)
+
+
+def test_no_queue_is_looked_at_while_a_call_is_late(sqs: Sqs, hang: Hang) -> None:
+    """The task fails in time, rather than after as many answers as there are new queues."""
+    plan = planned(sqs)
+    sqs.connect = lambda bodies: hang() if "a1" in bodies else None
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield named((None, "a1"))
+        hang.wait()
+        sqs.clock.advance(SEND_BUDGET_S + CONFIRM_BUDGET_S)
+        yield named(("r.fifo", "a2"))
+
+    queue = SinkQueue(plan.options, sqs.clock)
+    place = Place(0, "q", 1)
+    task = Task(lambda: send_partition(plan, batches(), place, queue=queue, open_journal=lambda: None, clock=sqs.clock))
+    sqs.clock.turn_until(task.is_over)
+    assert isinstance(task.error, TransientQueueError)
+    assert "a call to SQS is held up" in str(task.error)
+    assert len(sqs.described) == 1
+
+
+@pytest.mark.parametrize("name", ["queueUrl", "QUEUEURL", "queueurl"])
+def test_the_column_may_be_in_any_case(name: str) -> None:
+    """As rows of Spark 4.0, and as Arrow batches of later ones."""
+    given = StructType([StructField(each, StringType()) for each in ("body", "messageGroupId", name)])
+    own = sink_schema(given)
+    assert own.fieldNames() == ["body", "messageGroupId", "queueUrl"]
+    assert not uses_deduplication_column(own, parse_sink_options({"queueUrl": URL, "deduplication": "content"}))
+    as_arrow = rows_to_arrow([Row(body="x", group="g", queue=queue) for queue in ("r.fifo", None)], own)
+    assert queues_of(as_arrow) == ["r.fifo", None]
+    assert queues_of(with_known_names(as_arrow.rename_columns(["body", "messageGroupId", name]))) == ["r.fifo", None]
+    assert queues_of(as_arrow.select(["body"])) is None
 
 
 # The options of a row's queue
