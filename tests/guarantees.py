@@ -193,6 +193,10 @@ LAWS = {
         ("no loss", "content", "one place", "payload", "end", "limits", "spoken errors", "progress", "cost"),
         (
             "record rows before they are sent",
+            "record rows without their queue",
+            "send each row to the option's queue",
+            "put rows of two queues into one call",
+            "take a queue that does not answer for a wrong one",
             "end with calls under way",
             "end without waiting for the threads",
             "without a journal, give a task as long as a row",
@@ -242,6 +246,7 @@ LAWS = {
         ("order", "end"),
         (
             "two rows of a group in one call",
+            "know a queue by its spelling",
             "let a group go on before its row is confirmed",
             "let a group go on before its row is recorded",
             "let a group go on while a row of it is sent again",

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -26,6 +27,7 @@ from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Overlap
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_payloads import Payloads
+from tests.simulation.sink_queues import group_alone, group_of_line, shown
 from tests.simulation.sink_rows import Key
 from tests.simulation.sink_tasks import SinkAttempt
 from tests.simulation.sink_world import Entry, Panic, SinkWorld
@@ -217,6 +219,21 @@ class SinkLaws:
         self._audit_end(attempt, "asks for its next rows")
         self._audit_hold_up(attempt, self._pauses)
         self._keep(self._upstream, seconds)
+
+    @contextmanager
+    def looking_at_queue(self) -> Iterator[None]:
+        """The task that runs asks a queue for its settings before it takes the next row: it waits as for its rows."""
+        attempt = self._current()
+        assert attempt is not None
+        self._audit_end(attempt, "looks at a queue")
+        self._audit_hold_up(attempt, self._pauses)
+        spans = self._upstream.setdefault(attempt.process, [])
+        at, began_at = len(spans), self._hub.now()
+        spans.append((began_at, math.inf))
+        try:
+            yield
+        finally:
+            spans[at] = began_at, self._hub.now()
 
     def _keep(self, spans: _Spans, seconds: float) -> None:
         attempt = self._current()
@@ -936,7 +953,8 @@ class SinkLaws:
         if is_too_late and not attempt.was_held_up:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
         may_be_sent = attempt.in_doubt_since or not attempt.calls or "was not made in time" in text
-        asks_why = attempt.refused_at > -math.inf and text.startswith("get_queue_attributes on ")
+        may_ask = attempt.refused_at > -math.inf or any(row.group != group_alone(row.group) for row in attempt.rows)
+        asks_why = may_ask and text.startswith("get_queue_attributes on ")
         if isinstance(error, TransientQueueError) and not (is_too_late or may_be_sent or asks_why):
             self.violate(f"progress: {name} fails, and was throttled at most: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
@@ -958,8 +976,11 @@ class SinkLaws:
         if again or attempt.entries > times.total():
             self.violate(f"cost: {name} sent again what was sent: {again}")
         rows = Counter(row.group for row in attempt.rows)
-        streams = -(-len(rows) // MAX_ENTRIES)
-        most = min(len(attempt.rows), streams * (max(rows.values(), default=0) + 1))
+        queues: defaultdict[str, list[int]] = defaultdict(list)
+        for group, count in rows.items():
+            queues[group.rpartition("\n")[0]].append(count)
+        most = sum(-(-len(counts) // MAX_ENTRIES) * (max(counts) + 1) for counts in queues.values())
+        most = min(len(attempt.rows), most)
         self._payloads.audit_cost(name)
         # Rows come one by one where their bodies go to S3 first.
         is_sure = attempt.parts == 1 and attempt.options.payload_location is None
@@ -996,7 +1017,7 @@ class SinkLaws:
         shared = {group for group, places in partitions.items() if len(places) > 1}
         if overlap.groups > len(shared) or (overlap.are_compared and overlap.groups < len(shared)):
             self.violate(f"order: {shared} stand in several partitions, and the driver tells of {overlap.groups}")
-        if overlap.groups and not any(f"'{group}' in partitions" in line for group in shared):
+        if overlap.groups and not any(f"{shown(group)} in partitions" in line for group in shared):
             self.violate(f"order: {shared} stand in several partitions, and the driver says: {line}")
         is_certain = overlap.are_compared and not shared
         if bool(line) is is_certain:
@@ -1038,7 +1059,8 @@ def _key(entry: Entry) -> Key:
 def _kept_key(line: Mapping[str, Any]) -> tuple[Key, str]:
     """Return what row a line is of, and its body."""
     row = line["row"]
-    group, body, told = row["messageGroupId"], row["body"], row["messageDeduplicationId"]
+    group = group_of_line(row["messageGroupId"], row.get("queueUrl"))
+    body, told = row["body"], row["messageDeduplicationId"]
     return (group, body if told is None else told), body
 
 

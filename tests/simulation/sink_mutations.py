@@ -6,10 +6,11 @@ import itertools
 import math
 import sys
 import uuid
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 
-from sqs_fifo_spark.errors import JournalUnavailableError, PayloadError
+from sqs_fifo_spark.errors import JournalUnavailableError, PayloadError, TransientQueueError
 from sqs_fifo_spark.sink import digests, marks
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.outgoing import RefusedRowError
@@ -506,6 +507,37 @@ def _(check_body, row, body):
 @planted("number the rows from 1 in each part", "sink.outgoing.outgoing")
 def _(outgoing, columns, form, *, first_row):
     return outgoing(columns, form, first_row=1)
+
+
+# Queues that rows name
+
+
+@planted("record rows without their queue", "sink.digests.digest_of")
+def _(digest, kind, group, key):
+    return digest(kind.partition(" in ")[0], group, key)
+
+
+@planted("send each row to the option's queue", "sink.sender.Sender.__init__")
+def _(make, sender, queue, *given, others, **named):
+    make(sender, queue, *given, others=defaultdict(lambda: queue), **named)
+
+
+@planted("put rows of two queues into one call", "sink.lanes.Lane.__init__")
+def _(make, lane, queue=""):
+    make(lane)
+
+
+@planted("know a queue by its spelling", "sink.row_queues.RowQueues._key")
+def _(key, queues, options):
+    return options.queue_url
+
+
+@planted("take a queue that does not answer for a wrong one", "sink.row_queues.RowQueues._looked_at")
+def _(look, queues, key, options):
+    try:
+        return look(queues, key, options)
+    except TransientQueueError:
+        return queues._refused(key, "its queue does not answer")
 
 
 # What tasks have in common

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from tests.simulation.sink_queues import Queues, group_alone
+
 Key = tuple[str, str]
-"""Sets a message apart from others: its group, and its deduplication id or its body."""
+"""Sets a message apart from others: its group, with its queue as `in_queue` has it, and its id or its body."""
 
 
 class SinkRow(NamedTuple):
-    """One row. `flaw` is empty, "empty" for a row that we refuse, or "poison" for one that only SQS does."""
+    """One row. `flaw` is empty, "empty" if we refuse it, for its body or its queue, or "poison" if only SQS does."""
 
     group: str
     told: str
@@ -46,8 +48,10 @@ class Traffic:
         most: int,
         scatter: float,
         keeps: bool = False,
+        queues: Queues | None = None,
     ) -> None:
         self._rng = rng
+        self._queues = queues
         self._by_column = by_column
         self._has_attributes = rng.random() < 0.15
         self._groups = [f"g{number}" for number in range(rng.choice((1, 2, 4, 12, 25)))]
@@ -131,8 +135,10 @@ class Traffic:
             part = rows[begin:end]
             columns: dict[str, pa.Array] = {
                 "body": pa.array([row.body for row in part], pa.string()),
-                "messageGroupId": pa.array([row.group for row in part], pa.string()),
+                "messageGroupId": pa.array([group_alone(row.group) for row in part], pa.string()),
             }
+            if self._queues is not None and self._queues.are_used:
+                columns["queueUrl"] = pa.array([self._queues.spelt(row.group, row.told) for row in part], pa.string())
             if self._by_column:
                 columns["messageDeduplicationId"] = pa.array([row.told for row in part], pa.string())
             if self._has_attributes:

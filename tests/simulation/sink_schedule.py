@@ -6,7 +6,7 @@ import random
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,13 +15,16 @@ from unittest import mock
 import pyarrow as pa
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
+from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink import outgoing as package
 from sqs_fifo_spark.sink.outgoing import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
+from sqs_fifo_spark.sink.row_queues import RowQueues
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
 from tests.simulation.sink_payloads import Payloads
+from tests.simulation.sink_queues import OTHER, Queues, group_of_lane
 from tests.simulation.sink_rows import Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
 from tests.simulation.sink_world import Panic, SinkWorld
@@ -74,6 +77,7 @@ class SinkSchedule:
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < 0.35
         self.payloads = Payloads(seed, is_calm=self.is_calm)
+        self.queues = Queues(seed, is_calm=self.is_calm)
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
@@ -89,7 +93,13 @@ class SinkSchedule:
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         scatter = rng.choice((0.05, 0.5)) if not self.is_calm and rng.random() < 0.15 else 0.0
         self.traffic = Traffic(
-            rng, by_column=self.by_column, is_calm=self.is_calm, most=most, scatter=scatter, keeps=self.keeps
+            rng,
+            by_column=self.by_column,
+            is_calm=self.is_calm,
+            most=most,
+            scatter=scatter,
+            keeps=self.keeps,
+            queues=self.queues,
         )
         self._checkpoint = SinkCheckpoint()
         self._attempts: dict[Process, SinkAttempt] = {}
@@ -153,6 +163,8 @@ class SinkSchedule:
         if rng.random() < 0.4:
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
         world = SinkWorld(self.seed, self.hub, attributes, self._draw_options(rng) | self.payloads.options())
+        if self.queues.are_used:
+            world.create_queue(OTHER, **attributes)
         world.resolved = self.payloads.resolved
         world.actor = lambda: self.hub.current_name
         world.on_step = self._take_step
@@ -203,15 +215,16 @@ class SinkSchedule:
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
-        kind = self._draw_fault()
+        # What AWS denies once it takes in the next moment: of a queue that a row names, that is no fact.
+        kind = self._draw_fault(may_deny=not (self.queues.are_used and action == "GetQueueAttributes"))
         if kind:
             self.laws.pauses()
         return kind
 
-    def _draw_fault(self) -> str:
+    def _draw_fault(self, *, may_deny: bool) -> str:
         if (kind := self._out_of_order()) and kind != NO_PUTS:
             return kind
-        if self._happens("denied", 0.1):
+        if may_deny and self._happens("denied", 0.1):
             return "denied"
         return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind)), "")
 
@@ -383,7 +396,7 @@ class SinkSchedule:
             self.hub.sleep(wait_s)
 
     def new_micro_batch(self) -> MicroBatch:
-        return MicroBatch(self.traffic.rows(), self._writes)
+        return MicroBatch(self.queues.deal(self.traffic.rows()), self._writes)
 
     def launch(self, attempt: SinkAttempt) -> SinkAttempt:
         """Start an attempt of a task in a process of its own."""
@@ -460,6 +473,7 @@ class SinkSchedule:
         self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
         self.traffic.calm_down()
         self.payloads.calm_down()
+        self.queues.calm_down()
         if not self.keeps:
             self._correct_rows()
         # The remedies that errors tell.
@@ -486,7 +500,7 @@ class SinkSchedule:
             self._correct_rows()
             for micro_batch in checkpoint.planned[checkpoint.committed :]:
                 if rng.random() < 0.5:
-                    micro_batch.rows = self.traffic.others(micro_batch.rows)
+                    micro_batch.rows = self.queues.deal(self.traffic.others(micro_batch.rows))
                     micro_batch.version += 1
 
     def _let_pass(self, seconds: float) -> None:
@@ -536,7 +550,9 @@ class SinkSchedule:
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
-        def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[OutgoingRow]:
+        def outgoing(
+            columns: Sequence[Sequence[Any]], form: RowForm | Iterable[RowForm], *, first_row: int
+        ) -> list[OutgoingRow]:
             attempt = self._attempts[self.hub.current_process]
             attempt.parts += 1
             try:
@@ -547,8 +563,12 @@ class SinkSchedule:
             for row in (row for row in rows if not row.refusal):
                 body = self.payloads.row(row, attempt.folder, by_column=self.by_column)
                 told = row.entry["MessageDeduplicationId"] if self.by_column else body
-                attempt.digests[row.group, told] = row.digest
+                attempt.digests[group_of_lane(row.group), told] = row.digest
             return rows
+
+        def look_at_queue(queues: RowQueues, key: str, options: SinkOptions) -> RowForm:
+            with self.laws.looking_at_queue():
+                return look(queues, key, options)
 
         def is_sent(record: SentRecord, digest: bytes) -> bool:
             self.hub.step()  # others may go on here
@@ -561,7 +581,7 @@ class SinkSchedule:
             finally:
                 self.laws.merging.discard(name)
 
-        ask, make_one = SentRecord.is_sent, SentRecord._merge
+        ask, make_one, look = SentRecord.is_sent, SentRecord._merge, RowQueues._looked_at
         patches = {
             "uuid.uuid4": new_id,
             "sqs_fifo_spark.sink.record.SentRecord.is_sent": is_sent,
@@ -570,6 +590,7 @@ class SinkSchedule:
             "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
             "sqs_fifo_spark.aws.client.sqs_client": lambda *_: self.world.client,
             "sqs_fifo_spark.sink.write.outgoing": outgoing,
+            "sqs_fifo_spark.sink.row_queues.RowQueues._looked_at": look_at_queue,
             **{f"sqs_fifo_spark.{name}": value for name, value in self._limits.items()},
         }
         with ExitStack() as stack:

@@ -12,6 +12,7 @@ from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.options import parse_sink_options
+from tests.simulation.sink_queues import in_queue
 from tests.simulation.world import MemoryStore, World
 
 Entry = Mapping[str, Any]
@@ -104,22 +105,31 @@ class SinkWorld(World):
     def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action != "SendMessageBatch":
             return super().call_sqs(action, request)
-        self.on_call(request["Entries"])
+        entries = self._by_queue(request)
+        self.on_call(entries)
         self.connect()
         aws.require_in_time()
-        self.on_bytes(self.resolved(request["Entries"]))
+        self.on_bytes(self.resolved(entries))
         try:
             answer = super().call_sqs(action, request)
         except ClientError as error:
             self.on_refusal(error.response["Error"]["Code"])
             raise
-        self.on_answer(self.resolved(request["Entries"]), answer)
+        self.on_answer(self.resolved(entries), answer)
         return answer
+
+    def _by_queue(self, request: Mapping[str, Any]) -> list[Entry]:
+        """Return the entries; those for another queue than the option's have it before their groups."""
+        url, entries = request["QueueUrl"], request["Entries"]
+        if url == self.url:
+            return list(entries)
+        name = url.rpartition("/")[2]
+        return [{**each, "MessageGroupId": in_queue(name, each["MessageGroupId"])} for each in entries]
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action != "SendMessageBatch":
             return super()._call_model(action, request)
-        entries = {entry["Id"]: entry for entry in self.resolved(request["Entries"])}
+        entries = {entry["Id"]: entry for entry in self.resolved(self._by_queue(request))}
         poisonous = [entry for entry in entries.values() if entry["MessageBody"].startswith("poison")]
         if poisonous and self.refuses_whole_calls():
             raise SqsError("InvalidMessageContents", "")
