@@ -2,8 +2,8 @@
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
     receipts   JSON: all that `Head` has
-    messages   Arrow IPC, compressed if they are long: the rows, one for each receipt, with those of the source's
-               columns of which any row has a value
+    messages   Arrow IPC, compressed if they are long: the rows, one for each receipt, with the source's columns; if no
+               row has a value of those that options add, without these
 
 Receipts stand in front, so that the driver reads them without the bodies. Each section is checked against its CRC
 before it is parsed, and validated before it is used: damage, and foreign bytes, are JournalCorruptError.
@@ -34,6 +34,8 @@ _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
 _KINDS = [(str, str, str, int, int, int, received_at, int, bool, str) for received_at in (float, int)]
 """The types of a receipt's values."""
+_ALWAYS, _OPTIONAL = pa.schema(list(ARROW_SCHEMA)[:12]), list(ARROW_SCHEMA)[12:]
+"""The columns of each message, and those that options add."""
 _IS_BODILESS = "payloadError"
 """The column that has a value where a row's body has none."""
 _FIRST_IMPOSSIBLE_NUMBER = 10**40
@@ -184,22 +186,23 @@ def decode(data: bytes, name: str) -> Segment:
 
 
 def _without_empty_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return `rows` without the columns that have no value in any of them: those of options that are not used."""
-    kept = [place for place, column in enumerate(rows.columns) if column.null_count < rows.num_rows]
-    schema = pa.schema([rows.schema.field(place) for place in kept])
-    return pa.RecordBatch.from_arrays([rows.column(place) for place in kept], schema=schema)
+    """Return `rows` without the optional columns of which no row has a value, such as those of options not used."""
+    count = len(_ALWAYS)
+    while count < rows.num_columns and rows.column(count).null_count == rows.num_rows:
+        count += 1
+    if count == rows.num_columns:
+        return pa.RecordBatch.from_arrays(rows.columns[: len(_ALWAYS)], schema=_ALWAYS)
+    return rows
 
 
 def _with_all_columns(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
     """Return `rows` with all of the source's columns; of those they lack, no row has a value."""
-    places = [rows.schema.get_field_index(each.name) for each in ARROW_SCHEMA]
-    if rows.schema != pa.schema([each for each, place in zip(ARROW_SCHEMA, places, strict=True) if place >= 0]):
+    if rows.schema == ARROW_SCHEMA:
+        return rows
+    if rows.schema != _ALWAYS:
         raise _corrupt(name, "its rows do not have the source's columns")
-    arrays = [
-        rows.column(place) if place >= 0 else pa.nulls(rows.num_rows, each.type)
-        for each, place in zip(ARROW_SCHEMA, places, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+    nothing = [pa.nulls(rows.num_rows, each.type) for each in _OPTIONAL]
+    return pa.RecordBatch.from_arrays([*rows.columns, *nothing], schema=ARROW_SCHEMA)
 
 
 def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | None:

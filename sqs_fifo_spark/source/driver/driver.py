@@ -191,8 +191,17 @@ class Driver:
         count, expected = self._work.size(
             self._epochs.open, verdict, len(caught), carried, max_messages=limit, deletes=self._epochs.deletes
         )
-        offset = self.log(start).next_offset(start, count)
+        is_restart = self._epochs.open is not None and self._epochs.open.is_replay
+        offset = self.log(start).next_offset(start, self._partitions(count, carried if is_restart else 0))
         return self._epochs.announce(owned, offset, limit, expected=expected, caught=caught, after=start.name)
+
+    def _partitions(self, count: int, carried: int) -> int:
+        """Return the number of partitions, so many or fewer, of an epoch to which a restart carries `carried` messages.
+
+        A payload that cannot be read is perhaps among these, and fails its task before that receives anything. Other
+        tasks would receive at each start, and SQS takes a message that was received too often to a dead-letter queue.
+        """
+        return min(count, 1) if carried and self._options.payloads == "s3" else count
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
@@ -333,6 +342,7 @@ class Driver:
         owned.require_claim()
         self._heartbeat.check()
         count, expected = self._work.blind_size()
+        count = self._partitions(count, owned.carried_count())
         offset, limit = self.log(None).blind_offset(count), self._options.max_messages_per_trigger
         return self._epochs.announce(owned, offset, limit, expected=expected)
 

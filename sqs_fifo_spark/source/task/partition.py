@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
-from sqs_fifo_spark.errors import JournalCorruptError, PayloadError
+from sqs_fifo_spark.errors import AccessDeniedError, JournalCorruptError, PayloadError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.options import SourceOptions
@@ -147,7 +147,7 @@ def serve(
     try:
         # Before anything is received: each attempt that fails here would receive it again.
         decided = payloads.loaded(sorted(decided, key=sequence_number), plan.max_bytes, skipped)
-    except PayloadError:
+    except (PayloadError, AccessDeniedError):
         if read(0) is None:
             raise
         # Another attempt has put it, and has perhaps deleted message and payload since.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Container, Sequence
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
@@ -23,8 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Early(NamedTuple):
-    """A read that was begun: of `most` bytes, and one more if the object is larger."""
+    """A read that was begun for the message at a place: of `most` bytes, and one more if the object is larger."""
 
+    place: int
     most: int
     answer: Answer[bytes]
 
@@ -70,14 +72,18 @@ class Payloads:
             for each in messages
         ]
         early = self._begun(messages, pointers, room)
+        ahead: deque[_Early] = deque()
         left: set[str] = set()
         found = []
         for place, (message, pointer) in enumerate(zip(messages, pointers, strict=True)):
             group = message.receipt.message_group_id
             is_left = group in left or (pointer is not None and room <= 0 and not serves_one)
+            while len(ahead) < CONCURRENT_CALLS and (next_early := next(early, None)) is not None:
+                ahead.append(next_early)
+            own = ahead.popleft() if ahead and ahead[0].place == place else None
             if pointer is not None and not is_left:
                 try:
-                    message = self._load(message, pointer, early.get(place))
+                    message = self._load(message, pointer, own)
                 except (PayloadError, AccessDeniedError) as error:
                     _note_or_raise(message, pointer, error, defers=defers)
                     is_left = True
@@ -91,20 +97,20 @@ class Payloads:
             found.append(message)
         return found
 
-    def _begun(self, messages: Sequence[Message], pointers: Sequence[Pointer | None], room: int) -> dict[int, _Early]:
-        """Begin to read those payloads that have room by the sizes that their messages state.
+    def _begun(self, messages: Sequence[Message], pointers: Sequence[Pointer | None], room: int) -> Iterator[_Early]:
+        """Begin to read, as they are asked for, those payloads that have room by the sizes that their messages state.
 
         Of each as much as it states, or as a share of the room: more than that is read when its turn comes.
         """
-        begun: dict[int, _Early] = {}
         share = max(0, room) // CONCURRENT_CALLS
         for place, (message, pointer) in enumerate(zip(messages, pointers, strict=True)):
-            if pointer is not None and room > 0:
+            if room <= 0:
+                return
+            if pointer is not None:
                 most = min(self._options.max_payload_bytes, max(pointer.stated_size, share))
-                begun[place] = _Early(most, self._pool.submit(functools.partial(self._read, pointer, most + 1)))
+                yield _Early(place, most, self._pool.submit(functools.partial(self._read, pointer, most + 1)))
             if not message.receipt.deferred:
                 room -= message.size
-        return begun
 
     def _read(self, pointer: Pointer, most: int) -> bytes:
         assert self._buckets is not None

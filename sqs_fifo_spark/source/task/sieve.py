@@ -30,7 +30,9 @@ class Sieve:
 
     def newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)
-        return receipt if again.recency <= receipt.recency else again._replace(deferred=False, payload=receipt.payload)
+        if again.recency <= receipt.recency:
+            return receipt
+        return again._replace(deferred=receipt.deferred, payload=receipt.payload)
 
     def without_known(self, received: Sequence[Message], known: Collection[str]) -> list[Message]:
         """Return the messages that the chain does not have, by these ids; of the others, keep the newer handles."""
@@ -90,11 +92,12 @@ class Sieve:
         it is left for a later epoch, or deferred; or assigned, where the commit deletes.
         """
         messages = []
-        groups = set(self.deferred_groups)  # until the link is sealed, another attempt's may come in its place
+        groups: set[str] = set()  # not kept: until the link is sealed, another attempt's may come in its place
         for message in sorted(received, key=sequence_number):
             receipt = message.receipt
-            if receipt.deferred or receipt.receive_count > 1 or receipt.message_group_id in groups:
-                groups.add(receipt.message_group_id)
+            group = receipt.message_group_id
+            if receipt.deferred or receipt.receive_count > 1 or group in self.deferred_groups or group in groups:
+                groups.add(group)
                 message = deferred(message)
             messages.append(message)
         return messages
