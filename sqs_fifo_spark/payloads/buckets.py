@@ -57,6 +57,7 @@ class Buckets:
     def __init__(self, access: S3Access) -> None:
         s3 = functools.partial(S3, access.identity, region=access.queue_region, endpoint_url=access.endpoint_url)
         self._s3 = s3()
+        self._writing = s3(tries=1, read_timeout_s=WRITE_S)
         self._deleting = s3(tries=2, read_timeout_s=10)  # a task that ends waits for it; what is left is tried again
         self._bucket = functools.lru_cache(_MOST_STORES)(lambda name: _Bucket(name, access))
 
@@ -77,7 +78,7 @@ class Buckets:
         return data
 
     def write(self, pointer: Pointer, data: bytes) -> None:
-        """Write the payload, durably, over whatever is there; without an answer, again for a minute."""
+        """Write the payload, durably, over whatever is there; without an answer, again for a minute or two."""
         for attempt in Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, PayloadError) and not error.is_final),
             stop=stop_after_delay(WRITE_S),
@@ -85,7 +86,7 @@ class Buckets:
             reraise=True,
         ):
             with attempt:
-                self._s3.write(pointer.bucket, pointer.key, data)
+                self._writing.write(pointer.bucket, pointer.key, data)
 
     def delete(self, pointers: Iterable[Pointer]) -> dict[Pointer, PayloadError]:
         """Delete these payloads, if they are there; return those that may be there still, each with the reason.

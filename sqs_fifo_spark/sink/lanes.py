@@ -65,7 +65,7 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._ready: defaultdict[str, deque[Lane]] = defaultdict(deque)  # by queue: their next rows may be sent
         self._unwritten: dict[int, OutgoingRow] = {}  # by their numbers: their bodies are not on S3 yet
-        self._to_write: deque[OutgoingRow] = deque()  # those of them of which nobody writes the body
+        self._to_write: deque[int] = deque()  # those of them of which nobody writes the body
         self.rows = 0
         """Number of rows here."""
         self.bytes = 0
@@ -87,7 +87,7 @@ class Lanes:
             lane.waiting.append(row)
             if row.payload is not None:
                 self._unwritten[row.row] = row
-                self._to_write.append(row)
+                self._to_write.append(row.row)
             self.rows += 1
             self.bytes += row.held_bytes
             self._offer(lane)
@@ -106,8 +106,8 @@ class Lanes:
     def take_unwritten(self) -> OutgoingRow | None:
         """Return the next one whose body is to be written, in the order in which they came, or None."""
         while self._to_write:
-            row = self._to_write.popleft()
-            if row.row in self._unwritten:
+            row = self._unwritten.get(self._to_write.popleft())
+            if row is not None:
                 return row
         return None
 

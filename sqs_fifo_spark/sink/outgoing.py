@@ -179,7 +179,7 @@ def _row_or_refusal(
             raise
         is_group = isinstance(group, str) and FIFO_ID.fullmatch(group) is not None
         kept = (_text_of(body), group, deduplication_id, attributes, trace_header)
-        held = _held_bytes({}, kept)
+        held = _held_bytes({}, kept) + sys.getsizeof(form.queue_url)
         group, kept = _in_queue(form.queue, group) if is_group else "", form.kept(*kept)
         return OutgoingRow(row, group, {}, 0, refused.digest, held, kept, refused.reason, queue=form.queue)
 

@@ -20,7 +20,6 @@ from sqs_fifo_spark.errors import (
     NotFifoQueueError,
     OptionError,
     QueueNotFoundError,
-    QueueRequestError,
 )
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue, queue_of_row
 from sqs_fifo_spark.sink.outgoing import QUEUE_COLUMN, RowForm
@@ -41,7 +40,7 @@ class RowQueues:
         self._region = options.region or arn.split(":")[3]
         self._clock = clock
         self._forms: dict[Any, RowForm] = {None: form}  # by the values of the column
-        self._forms_of_queues = {self._key(options): form}
+        self._forms_of_queues = {self._key(options): form, _key_of(arn): form}
         refused = bad_records_queue(options)
         self._key_of_refused = None if refused is None else self._key(refused)
 
@@ -71,9 +70,12 @@ class RowQueues:
             why = str(error).replace(f"option '{QUEUE_COLUMN}'", f"its {QUEUE_COLUMN}", 1)
             return self._no_queue(given, why.rstrip("."))
         key = self._key(options)
-        if key not in self._forms_of_queues:
-            self._forms_of_queues[key] = self._looked_at(key, options)
-        return self._forms_of_queues[key]
+        found = self._forms_of_queues.get(key)
+        if found is None:
+            found = self._looked_at(key, options)
+            if not found.refusal:  # another spelling of it may be right
+                self._forms_of_queues[key] = found
+        return found
 
     def _looked_at(self, key: str, options: SinkOptions) -> RowForm:
         queue, url = SinkQueue(options, self._clock), options.queue_url
@@ -81,10 +83,15 @@ class RowQueues:
             return self._refused(key, f"its {QUEUE_COLUMN}, '{url}', is the queue to which refused rows go")
         try:
             facts = queue.describe()
-        except (QueueNotFoundError, NotFifoQueueError, QueueRequestError, AccessDeniedError) as error:
+        except (QueueNotFoundError, NotFifoQueueError, AccessDeniedError) as error:
             if isinstance(error, AccessDeniedError) and not error.is_of_queue:
                 raise
             return self._refused(key, f"its {QUEUE_COLUMN} is wrong: {error}".rstrip("."))
+        key = _key_of(facts.arn)  # however it is spelled, it is one
+        if key in self._forms_of_queues:
+            return self._forms_of_queues[key]
+        if key == self._key_of_refused:
+            return self._refused(key, f"its {QUEUE_COLUMN}, '{url}', is the queue to which refused rows go")
         form = self._forms[None]
         if not form.by_column and not facts.has_content_based_deduplication:
             return self._refused(
@@ -95,7 +102,9 @@ class RowQueues:
         if payloads is not None:
             threshold = self._options.payload_threshold_bytes or most
             payloads = replace(payloads, threshold_bytes=threshold, write=f"{key}\n{payloads.write}")
-        return replace(form, queue=key, max_message_bytes=most, payloads=payloads)
+        found = replace(form, queue=key, max_message_bytes=most, payloads=payloads)
+        self._forms_of_queues[key] = found
+        return found
 
     def _no_queue(self, given: Any, why: str) -> RowForm:
         # By a hash, for it may be anything, a password too; and its rows are a group of their own.
@@ -108,3 +117,7 @@ class RowQueues:
         """Return region, account and name of a queue, in whatever spelling it is given."""
         account_and_name = urlsplit(options.queue_url).path.rstrip("/").split("/")[-2:]
         return "/".join([rules.region_of(options.queue_url) or self._region, *account_and_name])
+
+
+def _key_of(arn: str) -> str:
+    return "/".join(arn.split(":")[3:6])

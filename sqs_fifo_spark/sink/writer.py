@@ -27,7 +27,7 @@ from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue
-from sqs_fifo_spark.payloads.buckets import Buckets
+from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.payloads.pointer import Pointer
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
@@ -284,7 +284,7 @@ def _store(options: SinkOptions) -> Store | None:
 
 
 def _payload_writer(options: SinkOptions) -> Callable[[Pointer, bytes], None] | None:
-    return None if options.payload_location is None else Buckets(journal_access(options)).write
+    return None if options.payload_location is None else open_buckets(journal_access(options)).write
 
 
 def _place_of_refused(options: SinkOptions) -> Store | SinkQueue | None:

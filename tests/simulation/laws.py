@@ -665,7 +665,7 @@ class Laws:
         bucket = self._world.bucket
         if bucket is not None and not self.has_turns:
             rows = (row for checkpoint in self.checkpoints for each in checkpoint.rows() for row in each)
-            bucket.audit(row for row in rows if row.message_id not in self._gone)
+            bucket.audit(row for row in rows if row.message_id not in self._gone.keys() | self._marked.keys())
 
     def audit_sinks(self) -> None:
         """Judge what the sinks hold: everything that was sent, not taken away and not moved aside; once, in order."""

@@ -163,7 +163,7 @@ class Bucket:
     def audit(self, served: Iterable[Row]) -> None:
         """Bounded: the payload of a message that was served, and deleted by us, is gone, or named by the ledger.
 
-        But for one whose message SQS has refused to delete.
+        But for one whose message SQS has refused to delete, or somebody has moved aside before the query read it.
         """
         if not self._world.options.delete_payloads:
             if self._deleted:

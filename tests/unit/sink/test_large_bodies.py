@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from sqs_fifo_spark.errors import PayloadError, RowError
 from sqs_fifo_spark.payloads.pointer import Pointer, body_of, pointer_in
 from sqs_fifo_spark.sink import offload
-from sqs_fifo_spark.sink.lanes import Stride
+from sqs_fifo_spark.sink.lanes import Lanes, Stride
 from sqs_fifo_spark.sink.offload import PayloadForm
 from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.sender import Sender
@@ -470,3 +472,30 @@ def test_a_row_that_is_refused_fails_its_task_before_anything_is_written(sqs: Sq
     told = failure(RowError, run, sqs, bucket, planned(sqs), None, rows)
     assert "it has an attribute called 'ExtendedPayloadSize'" in told
     assert bucket.writes == []
+
+
+def test_a_row_that_is_dropped_as_equal_is_not_held_for_the_sake_of_its_body() -> None:
+    """However slow S3 is: its bytes count no more."""
+    form = RowForm(None, True, 1 << 20, payloads=PayloadForm("s3://bucket/p", 10, "w"))
+
+    def row(number: int) -> OutgoingRow:
+        (made,) = outgoing([["x" * 100], ["g"], ["d"], [None], [None]], form, first_row=number)
+        return made
+
+    sent: set[bytes] = set()
+    lanes = Lanes(Stride(), sent.__contains__)
+    first = row(1)
+    lanes.add([first])
+    lanes.note_written(first)
+    assert lanes.take() == [first]
+    sent.add(first.digest)
+    lanes.confirm([first], [])
+    lanes.release([first])
+    equal = row(2)
+    assert equal.payload is not None
+    payload = weakref.ref(equal.payload)
+    lanes.add([equal])
+    assert (lanes.equal, lanes.bytes) == (1, 0)
+    del equal
+    gc.collect()
+    assert payload() is None

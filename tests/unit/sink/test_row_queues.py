@@ -12,7 +12,14 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sqs_fifo_spark.errors import AccessDeniedError, NotFifoQueueError, OptionError, RowError, TransientQueueError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    NotFifoQueueError,
+    OptionError,
+    QueueRequestError,
+    RowError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue, parse_sink_options, queue_of_row
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
 from sqs_fifo_spark.sink.offload import PayloadForm
@@ -412,3 +419,37 @@ def test_large_bodies_of_two_queues_have_two_places(sqs: Sqs, other: str) -> Non
     rows = outgoing(columns, map(queues.form, (None, "q.fifo", other)), first_row=1)
     urls = [row.payload.pointer.url for row in rows if row.payload is not None]
     assert (len(urls), urls[0], len(set(urls))) == (3, urls[1], 2)
+
+
+R = "http://127.0.0.1:9324/000000000000/r.fifo"
+
+
+def test_a_wrong_spelling_refuses_no_row_that_spells_its_queue_rightly(sqs: Sqs, store: Store) -> None:
+    """A tab in a URL is one: some readers drop it."""
+    kept = Store()
+    wrong = R.replace("r.f", "r\t.f")
+    sent = write(sqs, *to(wrong, "a1"), *to(R, "b1", "c1"), *to("r.fifo", "d1"), store=store, kept=kept)
+    assert sent.refused == 1
+    assert [each["row"]["body"] for each in refused(kept)] == ["a1"]
+    assert sorted(sqs.bodies(queue="r.fifo")) == ["b1", "c1", "d1"]
+
+
+@pytest.mark.parametrize("path", ["000000000000//q.fifo", "x/queue/q.fifo"])
+def test_a_queue_is_known_by_its_arn_however_it_is_spelled(sqs: Sqs, store: Store, path: str) -> None:
+    """Else the record would not know rows that were sent there before."""
+    write(sqs, *to(None, "a1", "b1"), store=store)
+    sqs.clock.advance(TEN_MINUTES_S)
+    sent = write(sqs, *to(f"http://127.0.0.1:9324/{path}", "a1", "b1"), store=store)
+    assert sent.known == 2
+    assert sqs.bodies() == ["a1", "b1"]
+
+
+@pytest.mark.parametrize("fault", [("404", 404), ("413", 413), ("SomethingNew", 400)])
+def test_an_answer_that_says_nothing_of_the_queue_refuses_no_row(sqs: Sqs, fault: tuple[str, int]) -> None:
+    """It may be a proxy's. The task fails, and nothing is lost."""
+    kept = Store()
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
+    sqs.not_described = refusal(*fault)
+    with pytest.raises(QueueRequestError):
+        run(sqs, None, named(("r.fifo", "a1"), (None, "a2")), plan=plan, refused=kept)
+    assert not refused(kept)
