@@ -663,7 +663,7 @@ class Laws:
         self._audit_journal()
         self.repairs.audit()
         bucket = self._world.bucket
-        if bucket is not None and not self.has_turns:
+        if bucket is not None and len(self.checkpoints) == 1:
             rows = (row for checkpoint in self.checkpoints for each in checkpoint.rows() for row in each)
             bucket.audit(row for row in rows if row.message_id not in self._gone.keys() | self._marked.keys())
 

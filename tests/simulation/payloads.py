@@ -163,7 +163,8 @@ class Bucket:
     def audit(self, served: Iterable[Row]) -> None:
         """Bounded: the payload of a message that was served, and deleted by us, is gone, or named by the ledger.
 
-        But for one whose message SQS has refused to delete, or somebody has moved aside before the query read it.
+        But for one whose message SQS has refused to delete, or somebody has moved aside before the query read it. A new
+        query does not know what a dead one had deleted since its last ledger.
         """
         if not self._world.options.delete_payloads:
             if self._deleted:
