@@ -82,14 +82,15 @@ def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Ta
     return Takeover(journal, claim, ledger, settle_claim(journal, claim, ledger))
 
 
-def require_open(journal: Journal, epoch: int) -> None:
-    """Raise EpochSettledError if the epoch is settled; its objects may still be there."""
-    settled = journal.ledger().epoch
-    if epoch <= settled:
+def require_open(journal: Journal, epoch: int) -> Ledger:
+    """Return the ledger; raise EpochSettledError if the epoch is settled, though its objects may still be there."""
+    ledger = journal.ledger()
+    if epoch <= ledger.epoch:
         raise EpochSettledError(
-            f"epoch {epoch} is settled (the journal at '{journal.location}' is at {settled}): its micro-batch is "
+            f"epoch {epoch} is settled (the journal at '{journal.location}' is at {ledger.epoch}): its micro-batch is "
             "committed and its messages are deleted."
         )
+    return ledger
 
 
 def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
@@ -109,7 +110,9 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
             waiting = segment.rows.slice(place, 1)
             if Journal.is_link(name) and not receipt.deferred:
                 return waiting
-    for name, message_ids in journal.ledger().carried.items():  # of an earlier epoch, for this one to serve
+    # Looked at again: if the epoch was settled meanwhile, the row was served, and its payload is perhaps deleted.
+    # Carried messages are those of earlier epochs, for this one to serve.
+    for name, message_ids in require_open(journal, epoch).carried.items():
         segment = journal.read(name) if waiting is None and message_id in message_ids else None
         if segment is not None:
             ids = [receipt.message_id for receipt in segment.head.receipts]

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from sqs_fifo_spark.errors import PayloadError
+from sqs_fifo_spark.errors import EpochSettledError, PayloadError
 from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer, body_of
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
@@ -369,3 +369,18 @@ def test_after_a_restart_one_task_alone_meets_the_bad_payload(world: World, bodi
     query = Query(world).resume()
     query.play_out()
     assert "a1" in served(world)
+
+
+@with_options(**GIVEN)
+def test_what_is_settled_while_it_is_looked_for_is_not_moved_aside(
+    world: World, bodies: Bodies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pointer may lead nowhere by then, and its payload was served."""
+    world.send("a1")
+    world.planned()
+    journal = world.journal()
+    ledgers = iter([journal.ledger(), replace(journal.ledger(), epoch=1)])
+    monkeypatch.setattr(journal, "ledger", lambda: next(ledgers))
+    with raises_one_line(EpochSettledError, match="epoch 1 is settled"):
+        repair.find(journal, 1, world.sent[0].message_id)
+    assert bodies.objects
