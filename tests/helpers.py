@@ -74,6 +74,16 @@ def raises_one_line(
     assert "\n" not in str(told.value)
 
 
+def extended_session(**keys: Any) -> Any:
+    """Return a session of AWS's extended client, whose import puts it in the place of boto3's own: that is undone."""
+    import boto3
+
+    kept = boto3.session.Session, boto3.Session, boto3.DEFAULT_SESSION
+    extended = pytest.importorskip("sqs_extended_client", reason="of the extra `test`")
+    boto3.session.Session, boto3.Session, boto3.DEFAULT_SESSION = kept
+    return extended.SQSExtendedClientSession(**keys)
+
+
 @contextmanager
 def moto_server() -> Iterator[str]:
     """Serve moto's AWS on this machine, at the URL that is returned; it says nothing of requests."""

@@ -708,11 +708,14 @@ class SinkLaws:
 
     # At the end of a task, and of a micro-batch
 
+    def _has_just_written(self, thread: str) -> bool:
+        """Return whether the last step of a thread was a write to S3, for which its task does not wait."""
+        return "the body of" in next((event for _, who, event in reversed(self._world.trace) if who == thread), "")
+
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
-        writes, now = self._payloads, self._hub.now()
-        threads = [each for each in threads if each not in writes.writing and writes.wrote_at.get(each) != now]
+        threads = [each for each in threads if each not in self._payloads.writing and not self._has_just_written(each)]
         attempt.ended_at = self._hub.now()
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
         self._audit_disorder(attempt, book)

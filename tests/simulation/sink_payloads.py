@@ -48,9 +48,6 @@ class Payloads:
         """Returns the process and the thread that run."""
         self.writing: set[str] = set()
         """Threads that write: a task that ends does not wait for them."""
-        self.wrote_at: dict[str, float] = {}
-        """The end of each thread's last write: one that its task does not wait for needs a moment more."""
-        self.now: Callable[[], float] = lambda: 0.0
 
     def options(self) -> dict[str, str]:
         """Return the options of the sink that this makes."""
@@ -95,7 +92,6 @@ class Payloads:
                 raise PayloadError("S3 gives no answer")
         finally:
             self.writing.discard(thread)
-            self.wrote_at[thread] = self.now()
 
     def _happens(self, rate: float) -> bool:
         return rate > 0 and self.rng.random() < rate

@@ -183,7 +183,7 @@ class SinkSchedule:
 
     def _tell_of_payloads(self) -> None:
         payloads = self.payloads
-        payloads.step, payloads.now = self.world.step, self.hub.now
+        payloads.step = self.world.step
         payloads.violate = self.laws.violate
         payloads.fail = self.laws.could_not_write
         payloads.take = lambda seconds: self._take(seconds, is_look=True)

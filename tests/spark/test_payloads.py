@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from tests.helpers import moto_server, wait_until
+from tests.helpers import extended_session, moto_server, wait_until
 from tests.spark.support import LONG_S, Rig, failure, in_both_modes
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ class Bucket:
         self.s3.put_object(Bucket="bodies", Key=key, Body=text)
 
     def client(self, rig: Rig, *, is_legacy: bool) -> Any:
-        sessions = pytest.importorskip("sqs_extended_client.client")
-        session = sessions.SQSExtendedClientSession(**KEYS)
-        sqs = session.client("sqs", endpoint_url=rig.server.endpoint_url)
+        sqs = extended_session(**KEYS).client("sqs", endpoint_url=rig.server.endpoint_url)
         sqs.s3_client, sqs.large_payload_support, sqs.use_legacy_attribute = self.s3, "bodies", is_legacy
         return sqs
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sqs_fifo_spark import in_group_order
-from tests.helpers import moto_server
+from tests.helpers import extended_session, moto_server
 from tests.spark.sink import write
 from tests.spark.support import Rig
 
@@ -39,10 +39,9 @@ def bucket() -> Iterator[str]:
 
 def receive_all(rig: Rig, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Take all messages as a consumer with AWS's client does, and drop their payloads."""
-    client = pytest.importorskip("sqs_extended_client", reason="of the extra `test`")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_url)
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", rig.server.endpoint_url)
-    sqs = client.SQSExtendedClientSession(region_name="us-east-1").client("sqs")
+    sqs = extended_session(region_name="us-east-1").client("sqs")
     sqs.large_payload_support, sqs.delete_payload_from_s3 = "big", True
     found: list[dict[str, Any]] = []
     names = {"MessageAttributeNames": ["All"], "AttributeNames": ["All"]}
