@@ -661,10 +661,10 @@ class Laws:
         if self._world.depth() != (0, 0):
             self.violate(f"progress: the queue still has {self._world.depth()} visible and in flight")
         self._audit_journal()
-        self.repairs.audit()
+        rows = [row for checkpoint in self.checkpoints for each in checkpoint.rows() for row in each]
+        self.repairs.audit({row.message_id for row in rows})
         bucket = self._world.bucket
         if bucket is not None and len(self.checkpoints) == 1:
-            rows = (row for checkpoint in self.checkpoints for each in checkpoint.rows() for row in each)
             bucket.audit(row for row in rows if row.message_id not in self._gone.keys() | self._marked.keys())
 
     def audit_sinks(self) -> None:

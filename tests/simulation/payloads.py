@@ -140,14 +140,18 @@ class Bucket:
             self._violate(f"no loss: {sent} came with the body {row.body!r}")
 
     def is_whole(self, row: Row, sent: Row) -> bool:
-        """Return whether a row that was moved aside is the whole message: its payload, or the pointer to that."""
+        """Return whether a row that was moved aside is the message: with its payload, or as the pointer to that."""
         key = self._key.get(row.message_id)
         if key is None:
             return row == sent
-        body = body_of(Pointer(BUCKET, key))
-        if row.body == body:
-            return key in self._objects and row == sent._replace(body=body)
+        if row.body == body_of(Pointer(BUCKET, key)):
+            return row == sent._replace(body=row.body)
         return row == sent._replace(body=row.body) and (row.body in self._texts[key] or key in self._missed)
+
+    def leads_nowhere(self, row: Row) -> bool:
+        """Return whether a row is a pointer to an object that is not there any more."""
+        key = self._key.get(row.message_id)
+        return key is not None and row.body == body_of(Pointer(BUCKET, key)) and key not in self._objects
 
     def _audit_delete(self, key: str) -> None:
         """Delete after commit: a payload goes once its message has, and a link has what it says."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,6 +62,8 @@ class RepairLaws:
         self._sent: dict[str, Row] = {}
         self._aside: defaultdict[str, set[str]] = defaultdict(set)
         """In which places a message stands whole, be it marked or not."""
+        self._copies: defaultdict[str, list[Row]] = defaultdict(list)
+        """A message as it stands in each of these."""
         self._commands: dict[str, Command] = {}
         """By the name of its process."""
         self._moved: dict[str, int] = {}
@@ -121,6 +123,7 @@ class RepairLaws:
         if place in self._aside[row.message_id]:
             return
         self._aside[row.message_id].add(place)
+        self._copies[row.message_id].append(row)
         if not self._is_whole(row):
             self._violate(f"moved aside: {row} was never sent")
 
@@ -145,12 +148,11 @@ class RepairLaws:
         queue = self._world.model._queues[url.rpartition("/")[2]]
         for copy in queue._store._by_sequence.values():
             row = self._sent.get(copy.deduplication_id or "")
-            if row is not None and url in self._aside[row.message_id]:
-                continue  # it was whole when it came; if it was served all the same, its payload may be gone
-            if row is None or not self._is_whole(row._replace(group=copy.message_group_id or "", body=copy.body)):
+            found = None if row is None else row._replace(group=copy.message_group_id or "", body=copy.body)
+            if found is None or not self._is_whole(found):
                 self._violate(f"moved aside: '{copy.body}' stands in '{url}', and does not tell what it is a copy of")
             else:
-                self.put_aside(url, row)
+                self.put_aside(url, found)
 
     def has_marked(self, message_id: str) -> None:
         """Require a marked message in the place that its mark names."""
@@ -218,9 +220,16 @@ class RepairLaws:
 
     # When all is over
 
-    def audit(self) -> None:
-        """Require each marked message still in the place that its mark names."""
+    def audit(self, served: Set[str]) -> None:
+        """Require each marked message still in the place that its mark names; and its payload, if it was not served."""
+        bucket = self._world.bucket
         for message_id in self.marked:
+            if (
+                bucket is not None
+                and message_id not in served
+                and all(bucket.leads_nowhere(row) for row in self._copies[message_id])
+            ):
+                self._violate(f"moved aside: of {self._name(message_id)} only a pointer is left, which leads nowhere")
             place = self._place(self._mark(message_id))
             file = self.files.get(place)
             if file is not None and message_id not in {row["messageId"] for row in file.rows()}:

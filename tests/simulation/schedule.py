@@ -116,8 +116,7 @@ class Schedule:
         self._has_outages = not self.is_calm and self._outages.random() < 0.15
         """True if machines are cut off again and again, the log's too, while tasks on others go on."""
         operators = random.Random(f"{seed}/operators")
-        # A pointer that was moved aside may lead nowhere once its message is served: such are played by unit tests.
-        has_operators = not self.is_calm and operators.random() < 0.25 and self.world.bucket is None
+        has_operators = not self.is_calm and operators.random() < 0.25
         self._operators = Operators(self, operators) if has_operators else None
         """Those who repair the journal now and then."""
         self._steps_left = -1

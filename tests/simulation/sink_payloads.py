@@ -33,7 +33,7 @@ class Payloads:
         self._lost = 0.0 if is_calm else rng.choice((0.0, 0.02, 0.1))
         self.objects: dict[str, bytes] = {}
         self._bodies: dict[str, str] = {}
-        """What rows say that stands in each object."""
+        """The body of each object, as rows have it."""
         self._keys: dict[tuple[str, str, str, str], str] = {}
         """The object of each row of each micro-batch."""
         self._due: Counter[tuple[str, str]] = Counter()

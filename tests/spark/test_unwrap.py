@@ -1,4 +1,4 @@
-"""What an SNS FIFO topic delivers, with its envelope and raw, as Spark has it."""
+"""Messages that an SNS FIFO topic delivers, with its envelope and raw, as Spark has them."""
 
 from __future__ import annotations
 

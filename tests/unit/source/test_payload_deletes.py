@@ -53,7 +53,7 @@ def test_a_refused_one_is_named_no_more_and_the_log_says_so(caplog: pytest.LogCa
 
 
 def test_while_one_delete_is_under_way_none_begins() -> None:
-    """What comes meanwhile goes with the next."""
+    """Those that come meanwhile go with the next."""
     bucket = Bucket()
     deletes = PayloadDeletes(bucket, Late())
     deletes.add(URLS[:1])

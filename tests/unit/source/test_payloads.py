@@ -133,7 +133,7 @@ def test_a_missing_payload_fails_its_task_in_one_line_and_nothing_is_served(worl
 def test_with_null_a_bad_payload_is_a_null_body_and_is_kept(
     world: World, bodies: Bodies, payload: bytes | None
 ) -> None:
-    """What stands behind it comes, and is deleted."""
+    """Messages behind it come, and are deleted."""
     world.options = replace(world.options, max_payload_bytes=50)
     world.send("a1", "a2")
     bodies.objects.pop("a1")
