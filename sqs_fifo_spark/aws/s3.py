@@ -160,7 +160,7 @@ def _errors(url: str, action: str) -> Iterator[None]:
 
 
 def _no_use(why: str, url: str, action: str) -> str:
-    return f"{why}, so the payload {url} cannot be {_ACTIONS[action][0]}."
+    return f"{why}, so the payload {url!r} cannot be {_ACTIONS[action][0]}."
 
 
 def _error(action: str, code: str) -> PayloadError:

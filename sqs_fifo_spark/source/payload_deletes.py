@@ -50,7 +50,7 @@ class PayloadDeletes:
             for url in excess:
                 del self._left[url]
         if excess:
-            _log.warning("%d payload(s) on S3 are not deleted any more, such as %s", len(excess), excess[0])
+            _log.warning("%d payload(s) on S3 are not deleted any more, such as %r", len(excess), excess[0])
 
     def begin(self) -> None:
         """Begin to delete those that are left, unless that is under way."""
@@ -84,7 +84,7 @@ class PayloadDeletes:
             if reasons:
                 url, error = next(iter(reasons.items()))
                 _log.warning(
-                    "%d payload(s) on S3 %s, such as %s (%s)",
+                    "%d payload(s) on S3 %s, such as %r (%s)",
                     len(reasons),
                     "cannot be deleted, and stay" if is_final else "are not deleted yet",
                     url,

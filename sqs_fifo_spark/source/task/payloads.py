@@ -78,7 +78,7 @@ class Payloads:
         for place, (message, pointer) in enumerate(zip(messages, pointers, strict=True)):
             group = message.receipt.message_group_id
             is_left = group in left or (pointer is not None and room <= 0 and not serves_one)
-            while len(ahead) < CONCURRENT_CALLS and (next_early := next(early, None)) is not None:
+            while room > 0 and len(ahead) < CONCURRENT_CALLS and (next_early := next(early, None)) is not None:
                 ahead.append(next_early)
             own = ahead.popleft() if ahead and ahead[0].place == place else None
             if pointer is not None and not is_left:
@@ -151,7 +151,7 @@ def _note_or_raise(
     """Log that the message waits, if it `defers`; else raise the error, which then says what to do."""
     if defers:
         _log.warning(
-            "the payload '%s' in the bucket '%s' cannot be read, so message %s waits for the next micro-batch: %s",
+            "the payload %r in the bucket %r cannot be read, so message %s waits for the next micro-batch: %s",
             *(pointer.key, pointer.bucket, message.receipt.message_id, error),
         )
     elif isinstance(error, PayloadError):
@@ -161,7 +161,7 @@ def _note_or_raise(
 
 
 def _text(message: Message, pointer: Pointer, error: PayloadError) -> str:
-    why = f"the payload '{pointer.key}' in the bucket '{pointer.bucket}' cannot be read: {error}."
+    why = f"the payload {pointer.key!r} in the bucket {pointer.bucket!r} cannot be read: {error}."
     if not error.is_final:
         return (
             f"{why} Nothing of the micro-batch is served. Check the network, and the endpoint (journalEndpointUrl) and "

@@ -49,7 +49,7 @@ def test_a_refused_one_is_named_no_more_and_the_log_says_so(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         deletes.begin()
     assert not deletes.left
-    assert "1 payload(s) on S3 cannot be deleted, and stay, such as s3://bucket/a (S3 refuses" in caplog.text
+    assert "1 payload(s) on S3 cannot be deleted, and stay, such as 's3://bucket/a' (S3 refuses" in caplog.text
 
 
 def test_while_one_delete_is_under_way_none_begins() -> None:
@@ -96,4 +96,4 @@ def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
     deletes = PayloadDeletes(None)
     deletes.add(URLS)
     assert deletes.left == URLS[1:]
-    assert "1 payload(s) on S3 are not deleted any more, such as s3://bucket/a" in caplog.text
+    assert "1 payload(s) on S3 are not deleted any more, such as 's3://bucket/a'" in caplog.text

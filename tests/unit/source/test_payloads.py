@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from sqs_fifo_spark.errors import EpochSettledError, PayloadError
+from sqs_fifo_spark.payloads.buckets import CONCURRENT_CALLS
 from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer, body_of
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
@@ -384,3 +385,37 @@ def test_what_is_settled_while_it_is_looked_for_is_not_moved_aside(
     with raises_one_line(EpochSettledError, match="epoch 1 is settled"):
         repair.find(journal, 1, world.sent[0].message_id)
     assert bodies.objects
+
+
+@in_both_modes
+def test_a_key_is_shown_on_one_line_whatever_is_in_it(world: World, bodies: Bodies) -> None:
+    """A sender chooses it."""
+    key = "line\n2026-01-01 ERROR another line"
+    size = {"DataType": "Number", "StringValue": "1"}
+    world.model.call(
+        "SendMessage",
+        {
+            "QueueUrl": world.url,
+            "MessageBody": body_of(Pointer("bodies", key)),
+            "MessageAttributes": {SIZE_ATTRIBUTE: size},
+            "MessageGroupId": "a",
+            "MessageDeduplicationId": "1",
+        },
+    )
+    _, (plan, *_) = world.planned()
+    with raises_one_line(
+        PayloadError, match=r"the payload 'line\\n2026-01-01 ERROR another line' in the bucket 'bodies'"
+    ):
+        world.read(plan)
+    assert bodies.read_keys[0] == key
+
+
+@with_options(**GIVEN, maxBytesPerTrigger="100m", numPartitions="1")
+def test_after_an_outage_no_further_payload_is_read(world: World, bodies: Bodies) -> None:
+    """Each would be waited for as long, and be received again."""
+    world.send("z1")
+    query, (plan, *_) = world.planned()
+    world.send(*(f"{chr(97 + number % 20)}{number}" for number in range(200)))
+    bodies.failing = dict.fromkeys(bodies.objects, PayloadError("S3 fails with 503"))
+    query.into_sink({0: world.read(plan)})
+    assert len(bodies.read_keys) <= CONCURRENT_CALLS
