@@ -51,7 +51,6 @@ LAWS = {
             "add to a line that was cut off",
             "send what is moved under its producer's deduplication id",
             "mark before it is put aside",
-            "move a pointer aside though its payload is served",
             "take an outage of S3 for a payload that is missing",
         ),
     ),

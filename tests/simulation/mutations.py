@@ -723,13 +723,6 @@ MUTATIONS.rewritten(
 )
 
 
-MUTATIONS.rewritten(
-    "move a pointer aside though its payload is served",
-    "source.repair.find",
-    "            if Journal.is_link(name) and not receipt.deferred:\n",
-    "            if True:\n",
-)
-
 # In the text of one function: no name stands for what these change
 
 MUTATIONS.rewritten(
