@@ -52,8 +52,9 @@ def test_printed_lines_read_the_queue_as_they_stand() -> None:
 def test_pasted_copy_of_a_queue_has_each_message_once_and_in_order(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both examples of the sink's page, as they stand there, but for the queues, and that they end."""
-    programs = [code for code in snippets(DOCS / "sink.md") if code.endswith(_LAST_LINE)]
+    """The examples of the sink's pages, as they stand there, but for the queues, and that they end."""
+    pages = (DOCS / "sink.md", DOCS / "sink-order.md")
+    programs = [code for page in pages for code in snippets(page) if code.endswith(_LAST_LINE)]
     (code,) = (each for each in programs if ('"deleteAfter", "journal"' in each) is rig.may_split)
     copied = rig.create_queue("accepted.fifo")
     for name, url in (("bids.fifo", rig.url), ("accepted.fifo", copied)):

@@ -37,8 +37,8 @@ def test_error_survives_pickling(kind: type[SqsFifoError]) -> None:
 
 def test_every_error_that_a_query_can_stop_with_is_in_the_docs() -> None:
     """One row for each, by name, with what to do; the base of all is named above the table."""
-    page = Path(sqs_fifo_spark.__file__).parent / "docs" / "operate.md"
-    section = page.read_text(encoding="utf-8").partition("### A query stops with an error\n")[2].partition("\n###")[0]
+    page = Path(sqs_fifo_spark.__file__).parent / "docs" / "errors.md"
+    section = page.read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
     names = {f"`{kind.__name__}`" for kind in ALL} - {"`SqsFifoError`"}
     assert [row[0] for row in rows] == sorted(names)

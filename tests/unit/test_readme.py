@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "sqs_fifo_spark" / "docs"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
-MOST_LINES, MOST_CHARACTERS = 150, 120
+MOST_LINES, MOST_CHARACTERS, MOST_WORDS = 150, 120, 2500
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^(?: {4}|\t).*$", re.MULTILINE)
@@ -59,11 +59,11 @@ def snippets(page: Path) -> Iterator[str]:
             yield code
 
 
-@pytest.mark.parametrize(("name", "table"), [("options", SOURCE), ("sink-options", SINK)])
-def test_tables_of_options_are_current(name: str, table: OptionTable) -> None:
+@pytest.mark.parametrize(("page", "table"), [("options", SOURCE), ("options-sink", SINK)])
+def test_tables_of_options_are_current(page: str, table: OptionTable) -> None:
     """Between the markers stands the table itself, and nothing else."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    text = (DOCS / "options.md").read_text(encoding="utf-8")
+    begin, end = "<!-- options:begin -->", "<!-- options:end -->"
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert text.count(begin) == text.count(end) == 1
     between = text.partition(begin)[2].partition(end)[0]
     assert between.strip() == table.markdown()
@@ -107,10 +107,17 @@ def test_pages_link_to_pages_beside_them(page: Path) -> None:
     assert [target for target in links(page) if "/" in target] == []
 
 
-def test_readme_leads_to_every_page() -> None:
+def test_readme_leads_to_the_index_and_that_to_every_page() -> None:
     """No page is known only to those who list the directory."""
-    led_to = {(README.parent / target.partition("#")[0]).resolve() for target in links(README)}
-    assert set(PAGES[1:]) <= led_to
+    index = DOCS / "index.md"
+    assert "sqs_fifo_spark/docs/index.md" in links(README)
+    assert set(PAGES[1:]) - {index} == {(DOCS / target.partition("#")[0]).resolve() for target in links(index)}
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_pages_can_be_read_at_a_sitting_too(page: Path) -> None:
+    """A longer one is two."""
+    assert len(page.read_text(encoding="utf-8").split()) <= MOST_WORDS
 
 
 def test_readme_can_be_read_at_a_sitting() -> None:
@@ -131,12 +138,13 @@ def test_every_module_of_the_wings_answers_a_question_in_the_protocol(wing: str)
     assert named == {path.stem for path in (ROOT / "sqs_fifo_spark" / wing).glob("*.py")} - {"__init__"}
 
 
-@pytest.mark.parametrize("wing", ["source", "sink"])
-def test_each_failure_has_symptom_cause_and_remedy(wing: str) -> None:
+@pytest.mark.parametrize("page", ["failures-source", "failures-journal", "guarantees-sink"])
+def test_each_failure_has_symptom_cause_and_remedy(page: str) -> None:
     """In short lines, and in this order."""
-    text = (DOCS / f"guarantees-{wing}.md").read_text(encoding="utf-8")
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if len(line) > MOST_CHARACTERS] == []
-    failures = text.partition("\n## Failures\n")[2].partition("\n## ")[0].split("\n### ")[1:]
+    chapter = text.partition("\n## Failures\n")[2].partition("\n## ")[0]
+    failures = chapter.split("\n### ")[1:] or text.split("\n## ")[1:]
     assert len(failures) > 10
     parts = ["Symptom", "Cause", "Do"]
     assert [each for each in failures if re.findall(r"^- \*\*(\w+)\*\*: ", each, re.MULTILINE) != parts] == []

@@ -376,6 +376,6 @@ def test_options_without_effect_are_refused(sqs: Sqs, options: dict[str, str], s
     ],
 )
 def test_the_options_set_the_stride(options: dict[str, str], stride: Stride) -> None:
-    """As the table in `docs/sink.md` says."""
+    """As the table in `docs/sink-order.md` says."""
     url = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
     assert Stride.of(parse_sink_options({"queueUrl": url, "journalLocation": "/j", **options})) == stride
