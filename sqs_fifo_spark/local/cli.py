@@ -129,6 +129,7 @@ def local_queue(
             urls = [server.queue_url(name) for name in names]
             for url in urls:
                 print(f"queueUrl: {url}", flush=True)
+            print(f"page for a browser: {server.endpoint_url}/", flush=True)
             print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
     except (ValueError, OverflowError) as error:

@@ -12,11 +12,12 @@ from typing import Any
 from aiohttp import web
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.local import errors, names
+from sqs_fifo_spark.local import errors, guard, names
 from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import Decision, Injector
 from sqs_fifo_spark.local.model import ACCOUNT, FifoModel
+from sqs_fifo_spark.local.page import Page
 from sqs_fifo_spark.local.policy import Policies
 from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
 from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
@@ -35,15 +36,19 @@ class Endpoint:
         model: FifoModel,
         room: WaitingRoom,
         control: Control,
+        page: Page,
         requests: RequestLog,
         clock: Clock,
         *,
+        host: str,
         injector: Injector,
         policies: Policies,
     ) -> None:
         self._model = model
         self._room = room
         self._control = control
+        self._page = page
+        self._host = host
         self._requests = requests
         self._clock = clock
         # Both are replaced as a whole, never changed in place, so that any thread may set new ones.
@@ -57,7 +62,15 @@ class Endpoint:
         # Errors here are the client's or the connection's doing, and aiohttp deals with them.
         body = await http.read()
         try:
-            if http.path.startswith(PREFIX):
+            is_browser, is_own = _is_browser(http), http.path.startswith(PREFIX)
+            if is_browser or is_own or "Origin" in http.headers:
+                refusal = guard.refusal(http.headers, self._host)
+                if refusal is not None:
+                    return web.json_response({"error": refusal}, status=403)
+            if is_browser:
+                status, headers, text = self._page.answer(http.method, http.query, body)
+                return web.Response(status=status, headers=headers, body=text.encode(errors="replace"))
+            if is_own:
                 status, content = self._control.answer(http.method, http.path, http.query, body)
                 return web.json_response(content, status=status)
             return await self._sqs(http, body)
@@ -180,6 +193,15 @@ class Endpoint:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self._requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _is_browser(http: web.BaseRequest) -> bool:
+    """Return whether a person asks for the page, or sends one of its forms: old SDKs post forms, too, but no origin."""
+    if http.path != "/":
+        return False
+    if http.method == "POST":
+        return "Origin" in http.headers and http.content_type == "application/x-www-form-urlencoded"
+    return http.method == "GET" and "text/html" in http.headers.get("Accept", "")
 
 
 def _access_key(authorization: str) -> str:

@@ -172,6 +172,17 @@ class Injector:
             receive_share=share if short < faults.short_answer else 1.0,
         )
 
+    def plan(self, fault: PlannedFault) -> None:
+        """Let `fault` happen, too: it counts requests from now on, and the dice and other counts go on."""
+        self.faults = replace(self.faults, planned=(*self.faults.planned, fault))
+        self._counted.append(0)
+
+    @property
+    def pending(self) -> list[PlannedFault]:
+        """The planned faults that have not happened as often as they shall."""
+        counted = zip(self.faults.planned, self._counted, strict=True)
+        return [fault for fault, count in counted if count < fault.number + fault.times - 1]
+
     def admits(self, action: str, queue: str, now: float) -> bool:
         """Return whether the quota has room for a call of `action` on the queue of that name, at a monotonic time."""
         return not self._concerns(action, queue) or self._quota.admits(action, queue, now)

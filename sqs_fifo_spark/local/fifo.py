@@ -10,6 +10,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Any
 
 from sqs_fifo_spark.local import draft, errors, receipts, validation
@@ -40,12 +41,26 @@ class _KnownMessage:
     sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A queue as it stands for a call at some time.
+
+    `depth` counts all its messages; `oldest` are the first of them, as many as were asked for. `hidden` are those in
+    flight or delayed, by the time at which they show.
+    """
+
+    settings: Settings
+    depth: int
+    hidden: list[StoredMessage]
+    oldest: list[StoredMessage]
+
+
 class FifoQueue:
     """A queue and its messages. Not for use by several threads.
 
     `find_dead_letter_queue` looks up the target of the redrive policy, by its ARN. With `any_order`, `rng` draws the
     next free group, for SQS does not say which. Every public method takes the time `now`, in wall-clock seconds, and
-    first lets the changes happen that time alone brings.
+    first lets the changes happen that time alone brings; all but `glance`.
     """
 
     def __init__(
@@ -259,6 +274,17 @@ class FifoQueue:
         """All messages, oldest first, as they stand: nothing is received."""
         self.advance(now)
         return list(self._store)
+
+    def glance(self, limit: int, now: float) -> Glance:
+        """Look without a trace: a message whose timeout is over is not hidden, and yet has not lapsed by it.
+
+        Walks over those that expired unnoticed, those that are hidden, and the `limit` oldest.
+        """
+        oldest_kept = now - self.settings.retention_s
+        expired = sum(1 for _ in takewhile(lambda message: message.sent_at <= oldest_kept, self._store))
+        hidden = [message for message in self._store.hidden_after(now) if message.sent_at > oldest_kept]
+        oldest = list(islice(self._store, expired, expired + limit))
+        return Glance(self.settings, len(self._store) - expired, hidden, oldest)
 
     def next_to_redrive(self, up_to: int, now: float) -> StoredMessage | None:
         """The oldest message that a receive could hand out, if its sequence number is at most `up_to`."""

@@ -40,6 +40,10 @@ class Inspector:
         Changes by time alone stand at the time at which the queue noticed them, here at the latest.
         """
         self._model.advance()
+        return self.noticed(message_id)
+
+    def noticed(self, message_id: str) -> list[Described]:
+        """The same without a trace: changes by time alone that no call has noticed yet are not there."""
         return [_event(event) for event in self._events if event.message_id == message_id]
 
 

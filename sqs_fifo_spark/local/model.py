@@ -16,7 +16,7 @@ from sqs_fifo_spark.local import answers, draft, errors, names, validation
 from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
-from sqs_fifo_spark.local.fifo import FifoQueue
+from sqs_fifo_spark.local.fifo import FifoQueue, Glance
 from sqs_fifo_spark.local.message_store import StoredMessage
 from sqs_fifo_spark.local.redrive import MoveTasks
 from sqs_fifo_spark.local.tags import QueueTags
@@ -169,6 +169,10 @@ class FifoModel:
         """All messages of the queue `name`, oldest first; looking receives nothing. Raises QueueDoesNotExist."""
         self._let_move()
         return self._queue_at(name).messages(self._clock.now())
+
+    def glance(self, name: str, limit: int) -> Glance:
+        """The queue `name` with its `limit` oldest messages. Looking changes nothing. Raises QueueDoesNotExist."""
+        return self._queue_at(name).glance(limit, self._clock.now())
 
     def advance(self) -> None:
         """Let the changes of time alone happen in all queues, so that listeners hear of them."""

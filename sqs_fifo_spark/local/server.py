@@ -26,6 +26,7 @@ from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import Faults, Injector
 from sqs_fifo_spark.local.inspection import Inspector
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
+from sqs_fifo_spark.local.page import Page
 from sqs_fifo_spark.local.policy import Policies
 from sqs_fifo_spark.local.requests import RequestLog
 from sqs_fifo_spark.local.waiting import WaitingRoom
@@ -90,8 +91,10 @@ class LocalQueueServer:
             self._model,
             self._room,
             control,
+            Page(self._model, control, lambda: self._endpoint.injector, self._room.serve),
             self.requests,
             self._clock,
+            host=host,
             injector=Injector(Faults() if faults is None else faults),
             policies=Policies(policies or {}),
         )

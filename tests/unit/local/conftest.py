@@ -18,6 +18,11 @@ def queue() -> ModelQueue:
 
 
 @pytest.fixture
-def caller() -> Iterator[Caller]:
-    with LocalQueueServer(queues=["q.fifo", "other.fifo"], clock=ManualClock()) as server:
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def caller(clock: ManualClock) -> Iterator[Caller]:
+    with LocalQueueServer(queues=["q.fifo", "other.fifo"], clock=clock) as server:
         yield Caller(server)

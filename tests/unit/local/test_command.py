@@ -37,7 +37,8 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
         assert process.stderr is not None
         out, err = process.stdout.read(), process.stderr.read()
     assert (process.returncode, err) == (0, "")
-    assert out.splitlines()[:5] == [
+    assert out.splitlines()[:6] == [
+        f"page for a browser: {endpoint}/",
         "",
         "# Any credentials will do. In the shell, before Python or Spark starts:",
         "export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any",
