@@ -89,8 +89,8 @@ def local_queue(
 ) -> int:
     """Run a strict local SQS FIFO queue to test consumers against, until SIGINT or SIGTERM.
 
-    It prints its endpoint as soon as it serves, then the URL of each queue, then what to paste to use them. Many flags
-    let it fail on purpose: P is a probability, from 0 to 1.
+    It prints its endpoint as soon as it serves, then the URL of each queue, its page, and what to paste to use them.
+    Many flags let it fail on purpose: P is a probability, from 0 to 1.
     """
     try:
         from sqs_fifo_spark.local.server import LocalQueueServer

@@ -43,15 +43,12 @@ class _KnownMessage:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A queue as it stands for a call at some time.
-
-    `depth` counts all its messages; `oldest` are the first of them, as many as were asked for. `hidden` are those in
-    flight or delayed, by the time at which they show.
-    """
+    """A queue as it stands for a call at some time: its counts, and its oldest messages, as many as were asked for."""
 
     settings: Settings
     depth: int
-    hidden: list[StoredMessage]
+    in_flight: int
+    delayed: int
     oldest: list[StoredMessage]
 
 
@@ -276,15 +273,20 @@ class FifoQueue:
         return list(self._store)
 
     def glance(self, limit: int, now: float) -> Glance:
-        """Look without a trace: a message whose timeout is over is not hidden, and yet has not lapsed by it.
-
-        Walks over those that expired unnoticed, those that are hidden, and the `limit` oldest.
+        """Look without a trace, at the `limit` oldest messages: one whose timeout is over counts as shown, and has not
+        lapsed by it.
         """
         oldest_kept = now - self.settings.retention_s
-        expired = sum(1 for _ in takewhile(lambda message: message.sent_at <= oldest_kept, self._store))
-        hidden = [message for message in self._store.hidden_after(now) if message.sent_at > oldest_kept]
-        oldest = list(islice(self._store, expired, expired + limit))
-        return Glance(self.settings, len(self._store) - expired, hidden, oldest)
+        expired = list(takewhile(lambda message: message.sent_at <= oldest_kept, self._store))
+        no_longer = [message for message in {*expired, *self._store.due(now)} if message.hidden_until is not None]
+        in_flight = sum(message.in_flight for message in no_longer)
+        return Glance(
+            settings=self.settings,
+            depth=len(self._store) - len(expired),
+            in_flight=self._store.in_flight_count - in_flight,
+            delayed=self._store.delayed_count - (len(no_longer) - in_flight),
+            oldest=list(islice(self._store, len(expired), len(expired) + limit)),
+        )
 
     def next_to_redrive(self, up_to: int, now: float) -> StoredMessage | None:
         """The oldest message that a receive could hand out, if its sequence number is at most `up_to`."""

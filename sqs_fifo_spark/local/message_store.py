@@ -266,10 +266,9 @@ class MessageStore:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def hidden_after(self, now: float) -> list[StoredMessage]:
-        """The messages that are hidden until later than `now`, those first that show first; shows none that is due."""
-        entries = {entry for entry in self._hidden_heap if entry[0] > now and self._is_live(entry)}
-        return [self._by_sequence[sequence] for _, sequence in sorted(entries)]
+    def due(self, now: float) -> set[StoredMessage]:
+        """The messages that `pop_due` would show; they stay hidden. Walks over all that are hidden."""
+        return {self._by_sequence[entry[1]] for entry in self._hidden_heap if entry[0] <= now and self._is_live(entry)}
 
     def first_free(self) -> StoredMessage | None:
         """The first message of the group that has been free the longest, or None when no group is free."""

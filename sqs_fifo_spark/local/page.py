@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from sqs_fifo_spark.local.page_html import Html, moment, shortened, table
 from sqs_fifo_spark.local.planned import KINDS, PlannedFault
 
 # Messages of the queue, from the oldest, that the page looks at, so that no call waits for it long.
-_WALKED = 10_000
+_WALKED = 5_000
 _REFRESH_S = 2
 
 
@@ -101,9 +102,9 @@ class Page:
         columns: dict[str, Callable[[tuple[str, Glance]], object]] = {
             "queue": lambda each: page_html.link(each[0], queue=each[0]),
             "depth": lambda each: each[1].depth,
-            "waiting": lambda each: each[1].depth - len(each[1].hidden),
-            "in flight": lambda each: sum(message.in_flight for message in each[1].hidden),
-            "delayed": lambda each: sum(not message.in_flight for message in each[1].hidden),
+            "waiting": lambda each: each[1].depth - each[1].in_flight - each[1].delayed,
+            "in flight": lambda each: each[1].in_flight,
+            "delayed": lambda each: each[1].delayed,
         }
         return table("Queues", columns, [(name, self.model.glance(name, 0)) for name in queues])
 
@@ -130,14 +131,14 @@ class Page:
             return
         # The latest first.
         yield table(f"Message {message_id}", columns, self.control.inspector.noticed(message_id)[::-1])
-        for message in {*glance.oldest, *glance.hidden}:
+        for message in glance.oldest:
             if message.message_id == message_id:
                 yield page_html.text(shortened(message.body, 2_000))
 
 
 def _queue(name: str, glance: Glance, now: float) -> Iterator[Html]:
     """The queue's groups and messages, those that are hidden before the others."""
-    hidden = set(glance.hidden)
+    hidden = {message: until for message in glance.oldest if (until := message.hidden_until or 0) > now}
     sizes = Counter(message.group for message in glance.oldest)
     firsts = {message.group: message for message in reversed(glance.oldest)}
     blockers = {message.group: message for message in reversed(glance.oldest) if message in hidden}
@@ -156,14 +157,11 @@ def _queue(name: str, glance: Glance, now: float) -> Iterator[Html]:
             return "free"
         return Html("behind " + link(blocker.message_id))
 
-    def until(message: StoredMessage) -> Html:
-        return moment(message.hidden_until if message in hidden else None, now)
-
     columns: dict[str, Callable[[StoredMessage], object]] = {
         "group": lambda first: first.message_group_id,
         "messages": lambda first: sizes[first.group],
         "held by": held_by,
-        "until": until,
+        "until": lambda message: moment(hidden.get(message), now),
     }
     where = f" (among the {_WALKED:,} oldest)" if glance.depth > _WALKED else ""
     if glance.settings.is_fifo:
@@ -172,11 +170,11 @@ def _queue(name: str, glance: Glance, now: float) -> Iterator[Html]:
         "message": lambda message: link(message.message_id),
         "group": lambda message: message.message_group_id or "",
         "state": state,
-        "until": until,
+        "until": lambda message: moment(hidden.get(message), now),
         "receives": lambda message: message.receive_count,
         "body": lambda message: shortened(message.body, 60),
         "sent": lambda message: moment(message.sent_at, now),
         "deduplication id": lambda message: message.deduplication_id or "",
     }
-    others = [message for message in glance.oldest if message not in hidden]
-    yield table(f"Messages of {name}: in flight, delayed, then the others{where}", columns, [*glance.hidden, *others])
+    messages = sorted(glance.oldest, key=lambda message: hidden.get(message, math.inf))
+    yield table(f"Messages of {name}: in flight or delayed, then the others{where}", columns, messages)
