@@ -52,7 +52,7 @@ def contents() -> Iterator[tuple[str, Path]]:
     yield "META-INF/LICENSE", ROOT / "LICENSE"
     yield "pyspark_sqsfifo.py", ROOT / "pyspark_sqsfifo.py"
     for path in sorted((ROOT / PACKAGE).rglob("*")):
-        if path.suffix in (".py", ".md") or path.name == "py.typed":
+        if path.is_file() and "__pycache__" not in path.parts:
             yield path.relative_to(ROOT).as_posix(), path
 
 

@@ -110,6 +110,7 @@ commands = click.version_option(
             "journal": "cli.commands:journal",
             "send": "cli.send:send",
             "peek": "cli.peek:peek",
+            "init": "cli.init:init",
             "local-queue": "local.cli:local_queue",
             "demo": "demo.cli:demo",
         },

@@ -19,7 +19,8 @@ from tests.spark.builds import make_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "sqs_fifo_spark"
-SOURCES = [ROOT / "pyspark_sqsfifo.py", *TREE.rglob("*.py"), TREE / "py.typed", *(TREE / "docs").glob("*.md")]
+FILES = [path for path in TREE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+SOURCES = [ROOT / "pyspark_sqsfifo.py", *FILES]
 NAME = f"sqs-fifo-spark-{__version__}"
 
 
@@ -88,7 +89,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_wheel_from_the_source_distribution_holds_the_tree(wheel: Path) -> None:
-    """Every module, `py.typed` and the documents, byte for byte, and nothing else."""
+    """Every module, `py.typed`, the documents and the project, byte for byte, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
     assert held == {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in SOURCES}
