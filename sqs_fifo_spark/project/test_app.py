@@ -25,7 +25,7 @@ def spark(sqs_fifo_environment: dict[str, str]) -> Iterator[SparkSession]:
 
 
 def test_each_bid_arrives_once_and_in_order(spark: SparkSession, sqs_fifo_queue: Any, tmp_path: Path) -> None:
-    """What is no bid arrives as it came, and nothing is left in the queue."""
+    """Any other body arrives as it came, and nothing is left in the queue."""
     bids = [(f"auction-{number % 100}", "Ada", number) for number in range(1_000)]
     for auction, bidder, amount in bids:
         sqs_fifo_queue.send(json.dumps({"bidder": bidder, "amount": amount}), auction)
