@@ -6,7 +6,7 @@ import base64
 import hashlib
 import shutil
 import zipfile
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import click
@@ -28,29 +28,26 @@ def init(directory: Path) -> None:
     README.md says how to run them.
     """
     try:
+        told = distribution("sqs-fifo-spark")
         if directory.exists() and any(directory.iterdir()):
             raise click.UsageError(f"'{directory}' is not empty, and was left as it is. Name a new directory.")
         wheels = directory / "wheels"
         wheels.mkdir(parents=True)
-        wheel = _write_wheel(wheels)
+        wheel = _write_wheel(told, wheels)
         shutil.copytree(_TEMPLATE, directory, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
         (directory / "requirements.txt").write_text(f"./wheels/{wheel}[{_EXTRAS}]\n", encoding="utf-8")
+    except PackageNotFoundError:
+        raise click.ClickException("'init' needs this package to be installed: pip install '.[cli]'.") from None
     except OSError as error:
         raise click.ClickException(f"cannot write '{directory}': {error.strerror or error}.") from None
     print_line(f"a project is in '{directory}'; its README.md says how to run it")
 
 
-def _write_wheel(folder: Path) -> str:
+def _write_wheel(told: Distribution, folder: Path) -> str:
     """Write this package as a wheel into `folder`, and return its name.
 
     It is on no index of packages, and an image does not see the place from which it was installed.
     """
-    try:
-        told = distribution("sqs-fifo-spark")
-    except PackageNotFoundError:
-        raise click.ClickException(
-            "this package runs without being installed. Install it: pip install '.[cli]'"
-        ) from None
     name = f"sqs_fifo_spark-{told.version}"
     info = f"{name}.dist-info"
     sources = [_HOME.with_name("pyspark_sqsfifo.py"), *sorted(_HOME.rglob("*"))]
