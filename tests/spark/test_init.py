@@ -12,6 +12,7 @@ from tests.spark.setups import environment, run_to_end
 from tests.spark.support import ROOT, SPARK_VERSION
 
 
+@pytest.mark.long
 @pytest.mark.skipif(SPARK_VERSION < (4, 2), reason="AvailableNow does not drain the queue")
 def test_the_projects_own_test_passes(tmp_path: Path) -> None:
     """Nothing of this checkout is on its path."""
