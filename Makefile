@@ -136,7 +136,7 @@ java:
 need-postgres:
 	@bash .ci/need-postgres.sh
 
-postgres:  ## install PostgreSQL's server, as root on Debian, for test-all and kill
+postgres:  ## install PostgreSQL's server and promtool, as root on Debian, for test-all and kill
 	@bash .ci/need-postgres.sh --install
 
 # A stamp is made last, so that an installation that was broken off is done again.

@@ -17,3 +17,5 @@ mkdir -p /etc/postgresql-common/createcluster.d
 echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/no-main-cluster.conf
 { apt-get update -qq && apt-get install -qq -y --no-install-recommends postgresql; } >/dev/null
 have || missing
+# The rules of the dashboard are checked with promtool; without it those tests are skipped.
+apt-get install -qq -y --no-install-recommends prometheus >/dev/null || echo "promtool cannot be installed" >&2
