@@ -38,7 +38,7 @@ __all__ = [
     "queue_of_row",
 ]
 
-SOURCE = OptionTable("source", SourceOptions, added_by_spark=("path",))
+SOURCE = OptionTable("source", SourceOptions)
 SINK = OptionTable("sink", SinkOptions, added_by_spark=("checkpointLocation", "queryName"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.option_rules import Option
+from sqs_fifo_spark.options.foreign import hints_of, plain
 
 
 def options_of(declared: type[Any]) -> dict[str, Option]:
@@ -19,14 +20,15 @@ def options_of(declared: type[Any]) -> dict[str, Option]:
 class OptionTable:
     """All options of one side, source or sink: the required ones first, then as they are declared."""
 
-    def __init__(self, side: str, declared: type[Any], *, added_by_spark: Sequence[str]):
-        """`declared` is a dataclass whose fields are `option`s; `added_by_spark` are keys that no user wrote."""
+    def __init__(self, side: str, declared: type[Any], *, added_by_spark: Sequence[str] = ()):
+        """`declared` is a dataclass whose fields are `option`s; `added_by_spark` are Spark's own keys."""
         self.side = side
         self.by_field = dict(sorted(options_of(declared).items(), key=lambda each: not each[1].is_required))
         self.options = tuple(self.by_field.values())
         self._declared = declared
         self._added_by_spark = {key.lower() for key in added_by_spark}
         self._fields = {option.name.lower(): name for name, option in self.by_field.items()}
+        self._hints = hints_of(side)
 
     def __contains__(self, key: str) -> bool:
         return key.lower() in self._fields
@@ -42,13 +44,11 @@ class OptionTable:
         `other` is the other side's table: an option of that side is reported as such. `beside_missing` is the text to
         add where a required option is missing.
         """
-        values: dict[str, Any] = {}
-        for key, written in given.items():
-            if key.lower() in self._added_by_spark:
-                continue
-            if key not in self:
-                raise OptionError(self._unknown(key, other))
-            values[self._fields[key.lower()]] = _value(self[key], written)
+        written = {key: value for key, value in given.items() if key.lower() not in self._added_by_spark}
+        unknown = [key for key in written if key not in self]
+        if unknown:
+            raise OptionError(self._unknown(unknown, other))
+        values = {self._fields[key.lower()]: _value(self[key], value) for key, value in written.items()}
         for name, option in self.by_field.items():
             if option.is_required and name not in values:
                 raise OptionError(f"option '{option.name}' is missing. {option.meaning}{beside_missing}")
@@ -68,13 +68,26 @@ class OptionTable:
         rows += [f"| `{option.name}` | {option.shown_default()} | {option.meaning} |" for option in self.options]
         return "\n".join(rows)
 
-    def _unknown(self, key: str, other: OptionTable) -> str:
-        if key in other:
-            return f"option '{other[key].name}' is one of the {other.side}, not of the {self.side}. Leave it out."
-        near = difflib.get_close_matches(key.lower(), self._fields, n=1, cutoff=0.6)
-        if near:
-            return f"unknown option {key!r}. Did you mean '{self[near[0]].name}'?"
-        return f"unknown option {key!r}. The options are {', '.join(option.name for option in self.options)}."
+    def _unknown(self, keys: Sequence[str], other: OptionTable) -> str:
+        """Return a sentence or two on each of these keys; those that are like nothing come last, with all that is."""
+        said, strange = [], []
+        for key in keys:
+            name, hint = self._hints.get(plain(key), (key, ""))
+            shown = name if name.lower() == key.lower() else key  # Spark lowers the case
+            near = difflib.get_close_matches(key.lower(), self._fields, n=1, cutoff=0.6)
+            guess = f"Did you mean '{self[near[0]].name}'?" if near else ""
+            if key in other:
+                said.append(
+                    f"option '{other[key].name}' is one of the {other.side}, not of the {self.side}. Leave it out."
+                )
+            elif hint or guess:
+                said.append(f"unknown option {shown!r}. {hint or guess}")
+            else:
+                strange.append(repr(key))
+        if strange:
+            names = ", ".join(option.name for option in self.options)
+            said.append(f"unknown option{'s' * (len(strange) > 1)} {', '.join(strange)}. The options are {names}.")
+        return " Also ".join(said)
 
 
 def _value(option: Option, written: str | None) -> Any:

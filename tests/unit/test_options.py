@@ -16,6 +16,7 @@ from sqs_fifo_spark import option_rules
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 from sqs_fifo_spark.option_rules import Option
 from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_source_options
+from sqs_fifo_spark.options.foreign import hints_of
 from sqs_fifo_spark.options.table import OptionTable
 from tests.helpers import raises_one_line
 
@@ -112,9 +113,29 @@ def test_an_option_of_the_other_side_is_told_as_that(side: str, option: str) -> 
         assert refusal({name: "1"}, side=side) == expected
 
 
-def test_path_that_spark_adds_is_no_unknown_option() -> None:
-    """Spark itself puts `path` among the options of a reader."""
-    assert parse(path="anything")
+@pytest.mark.parametrize(
+    ("side", "name", "hint"),
+    [(side, name, said) for side in SIDES for name, said in hints_of(side).values()],
+)
+def test_an_option_of_another_source_says_what_takes_its_place(side: str, name: str, hint: str) -> None:
+    """Under Spark's lower case too; what it names is an option of that side, or Spark's, or a column."""
+    for key in (name, name.lower()):
+        assert refusal({key: SECRET}, side=side) == f"unknown option '{name}'. {hint}"
+    assert [each for each in re.findall(r"'(\w+)'", hint) if each not in SIDES[side][0]] == []
+    assert hint.endswith(".")
+
+
+def test_all_unknown_options_are_named_at_once() -> None:
+    """Before any value is looked at, each with what helps; all options are listed once, and last."""
+    given = {"numPartitions": "0", "zz": "", "startingOffsets": "", "yy": "", "order": "", "waitTime": ""}
+    text = refusal(given)
+    assert re.fullmatch(
+        r"unknown option 'startingOffsets'\. SQS keeps no offsets: [^.]+\. "
+        r"Also option 'order' is one of the sink, not of the source\. Leave it out\. "
+        r"Also unknown option 'waitTime'\. Did you mean 'waitTimeSeconds'\? "
+        r"Also unknown options 'zz', 'yy'\. The options are queueUrl, [^.]+\.",
+        text,
+    )
 
 
 def test_keys_are_compared_without_regard_to_case() -> None:

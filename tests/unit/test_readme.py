@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import runpy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES
-from sqs_fifo_spark.options import SINK, SOURCE
-from sqs_fifo_spark.options.table import OptionTable
+from sqs_fifo_spark.options import SINK, SOURCE, foreign
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -59,14 +58,17 @@ def snippets(page: Path) -> Iterator[str]:
             yield code
 
 
-@pytest.mark.parametrize(("page", "table"), [("options", SOURCE), ("options-sink", SINK)])
-def test_tables_of_options_are_current(page: str, table: OptionTable) -> None:
+@pytest.mark.parametrize(
+    ("page", "markdown"),
+    [("options", SOURCE.markdown), ("options-sink", SINK.markdown), ("other-sources", foreign.markdown)],
+)
+def test_tables_of_options_are_current(page: str, markdown: Callable[[], str]) -> None:
     """Between the markers stands the table itself, and nothing else."""
     begin, end = "<!-- options:begin -->", "<!-- options:end -->"
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert text.count(begin) == text.count(end) == 1
     between = text.partition(begin)[2].partition(end)[0]
-    assert between.strip() == table.markdown()
+    assert between.strip() == markdown()
 
 
 def test_each_kind_of_journal_location_is_in_the_pages() -> None:
