@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError, needs_spark
+from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
 
 with needs_spark():
@@ -40,7 +41,7 @@ class SqsFifoDataSource(DataSource):
     """The format `sqsfifo`: a FIFO queue of Amazon SQS as a stream, in order and replayable, and as a sink.
 
     Spark builds this for reading and for writing alike, so options are checked where it is known which: those of a
-    source at `.load()` or, with the user's schema, at the start; those of a sink before its first task.
+    source, and its queue, at `.load()` or, with the user's schema, at the start; those of a sink before its first task.
     """
 
     @classmethod
@@ -49,7 +50,14 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def schema(self) -> StructType:
-        return schema_of(parse_source_options(_without_properties(self.options)))
+        given = _without_properties(self.options)
+        options = parse_source_options(given)
+        if given is self.options:  # else a table is created, and its options reach no query
+            from sqs_fifo_spark.aws.look import look_at_queue
+
+            set_subject(options.queue_name)
+            look_at_queue(options)
+        return schema_of(options)
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

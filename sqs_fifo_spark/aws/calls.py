@@ -133,13 +133,13 @@ class QueueCalls:
         """Numbers of calls that it has made so far."""
         return self._tally.calls
 
-    def describe(self) -> QueueFacts:
+    def describe(self, *, budget_s: float = CALL_BUDGET_S) -> QueueFacts:
         """Return the queue's own facts.
 
         Raises NotFifoQueueError, and the errors above, with one line for the user; TransientQueueError after
-        CALL_BUDGET_S.
+        `budget_s`.
         """
-        attributes = self._attributes("All")
+        attributes = self._attributes("All", budget_s=budget_s)
         if attributes.get("FifoQueue") != "true":
             raise NotFifoQueueError(
                 f"'{self._url}' is a standard queue: it has no message groups, and no order. Use a FIFO queue."

@@ -14,7 +14,7 @@ OptionsT = TypeVar("OptionsT", bound=ConnectionOptions)
 _NAMED_BY = ("queueurl", "queueowneraccountid")
 
 
-class _NamedQueue(QueueCalls):
+class NamedQueue(QueueCalls):
     """A queue of which only the name is known."""
 
     def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
@@ -25,9 +25,9 @@ class _NamedQueue(QueueCalls):
     def _queue(self) -> dict[str, str]:
         return {"QueueName": self._url, **({"QueueOwnerAWSAccountId": self._owner} if self._owner else {})}
 
-    def url(self) -> str:
+    def url(self, *, budget_s: float = CALL_BUDGET_S) -> str:
         """Return the queue's URL. Raises as `QueueCalls.describe` does."""
-        return str(self._retrying("get_queue_url", CALL_BUDGET_S)["QueueUrl"])
+        return str(self._retrying("get_queue_url", budget_s)["QueueUrl"])
 
 
 def with_url(
@@ -42,4 +42,4 @@ def with_url(
     if not is_name(options.queue_url):
         return options
     others = {key: value for key, value in given.items() if key.lower() not in _NAMED_BY}
-    return parse({**others, "queueUrl": _NamedQueue(options, clock).url()}, **more)
+    return parse({**others, "queueUrl": NamedQueue(options, clock).url()}, **more)

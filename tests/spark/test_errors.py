@@ -30,6 +30,20 @@ def test_a_wrong_option_is_told_at_load(rig: Rig) -> None:
     assert not rig.server.requests.counts()
 
 
+def test_a_wrong_queue_is_told_at_load(rig: Rig) -> None:
+    """After one call. A right one takes one, too, and none when the frame is looked at; nor has a new load another."""
+    with pytest.raises(AnalysisException) as raised:
+        rig.source(queueUrl=rig.server.queue_url("tests.fifo"))
+    line = _own_line(str(raised.value))
+    assert re.fullmatch(r"QueueNotFoundError: the queue '.+/tests\.fifo' does not exist .+ Correct 'queueUrl'\.", line)
+    assert rig.server.requests.counts() == {"GetQueueAttributes": 1}
+    for _ in range(2):
+        rig.source().select("body").explain()
+    assert rig.server.requests.counts() == {"GetQueueAttributes": 2}
+    with pytest.raises(Exception, match="UnsupportedReadError"):
+        rig.spark.read.format("sqsfifo").options(**rig.options()).load().collect()
+
+
 def test_a_wrong_option_beside_a_schema_of_the_user_is_told_by_the_query(rig: Rig) -> None:
     """Spark builds the source only then; the line is the same, and nothing was asked of the queue."""
     source = rig.spark.readStream.format("sqsfifo").schema("body STRING").options(**rig.options(), waitTime="3").load()
