@@ -1,8 +1,9 @@
 """Spark Structured Streaming for Amazon SQS FIFO queues: `spark.readStream.format("sqsfifo")`, and `writeStream`.
 
-`register` makes the format known to a session in which Spark does not find it by itself. `SqsFifoDataSource` is for
-applications that register it themselves; `in_group_order` arranges rows for the sink; `once` writes each
-micro-batch once in `foreachBatch`; the errors are those with which a query can stop.
+`read_fifo` and `write_fifo` take the format's options as keywords. `register` makes the format known to a session in
+which Spark does not find it by itself. `SqsFifoDataSource` is for applications that register it themselves;
+`in_group_order` arranges rows for the sink; `once` writes each micro-batch once in `foreachBatch`; the errors are those
+with which a query can stop.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from sqs_fifo_spark.errors import (
 if TYPE_CHECKING:
     from sqs_fifo_spark.batch_ids import once
     from sqs_fifo_spark.datasource import SqsFifoDataSource
+    from sqs_fifo_spark.frames import read_fifo, write_fifo
     from sqs_fifo_spark.ordering import in_group_order
     from sqs_fifo_spark.registration import register
 
@@ -65,8 +67,14 @@ __all__ = [
     "UnsupportedWriteError",
     "in_group_order",
     "once",
+    "read_fifo",
     "register",
+    "write_fifo",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
@@ -90,4 +98,8 @@ def __getattr__(name: str) -> Any:
         from sqs_fifo_spark.registration import register
 
         return register
+    if name in ("read_fifo", "write_fifo"):
+        from sqs_fifo_spark import frames
+
+        return getattr(frames, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ Nothing here touches the network. Of the disk, botocore's own table of AWS's par
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 import re
@@ -349,15 +350,15 @@ def fifo_id(option: Option, value: str) -> str:
     return value
 
 
-def one_of(*values: str) -> Callable[[Option, str], str]:
+def one_of(*values: str) -> functools.partial[str]:
     """Return the rule of an option that takes one of a few words, written in any case."""
+    return functools.partial(_one_of, values)
 
-    def rule(option: Option, value: str) -> str:
-        if value.lower() not in values:
-            raise refuse(option, value, f"it must be {' or '.join(values)}.")
-        return value.lower()
 
-    return rule
+def _one_of(values: tuple[str, ...], option: Option, value: str) -> str:
+    if value.lower() not in values:
+        raise refuse(option, value, f"it must be {' or '.join(values)}.")
+    return value.lower()
 
 
 def txn_app_id(option: Option, value: str) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Hint(NamedTuple):
-    """What is said of these names, on the side of the source and on that of the sink; None where nothing is."""
+    """A sentence on these names for the side of the source, and one for that of the sink; None where there is none."""
 
     names: tuple[str, ...]
     source: str | None

@@ -1,7 +1,8 @@
-"""Queues that are given by ARN and by name."""
+"""Queues that are given by ARN and by name, and options that are given as keywords."""
 
 from __future__ import annotations
 
+from sqs_fifo_spark import read_fifo, write_fifo
 from tests.spark.sink import take_all
 from tests.spark.support import Rig, running
 
@@ -21,3 +22,24 @@ def test_a_stream_goes_on_however_its_queues_are_given(rig: Rig) -> None:
     held = take_all(rig.server, accepted_url)
     assert sorted(each.body for each in held) == sorted(f"body {number}" for number in range(len(rig.sent)))
     assert rig.server.requests.counts()["GetQueueUrl"] >= 3
+
+
+def test_keywords_do_what_options_do(rig: Rig) -> None:
+    """Whatever their types; the writer is the user's to start."""
+    accepted_url = rig.create_queue("accepted.fifo")
+    rig.send(10, groups=2)
+    rows = read_fifo(
+        rig.spark,
+        queue_url=rig.url,
+        journal_location=str(rig.journal),
+        wait_time_seconds=1,
+        max_fetch_seconds=1.5,
+        max_bytes_per_trigger="1m",
+        fail_on_data_loss=False,
+    )
+    rows = rows.withColumn("messageDeduplicationId", rows.messageId)
+    writer = write_fifo(rows, queue_url=accepted_url, order="batch", max_calls_per_second=50)
+    with running(writer.option("checkpointLocation", str(rig.home / "checkpoint")).start()) as query:
+        rig.drain(query)
+    held = take_all(rig.server, accepted_url)
+    assert sorted(each.body for each in held) == sorted(f"body {number}" for number in range(10))
