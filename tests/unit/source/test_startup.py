@@ -134,7 +134,8 @@ def test_what_is_wrong_is_told_before_the_first_receive(
 def test_a_queue_that_lost_its_fifo_attribute_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name ends in .fifo, but the queue's own attributes decide."""
     driver = rig.driver()
-    monkeypatch.setattr(Queue, "_attributes", lambda self, name: {"QueueArn": "arn:aws:sqs:us-east-1:0:bids.fifo"})
+    attributes = {"QueueArn": "arn:aws:sqs:us-east-1:0:bids.fifo"}
+    monkeypatch.setattr(Queue, "_attributes", lambda self, *names, **more: attributes)
     with pytest.raises(NotFifoQueueError, match="is a standard queue"):
         driver.initial_offset()
 
