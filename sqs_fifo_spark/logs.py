@@ -1,7 +1,8 @@
 """This package's log lines in Spark's Python processes: time, level, queue, query and epoch.
 
-All loggers lie below `sqs_fifo_spark`, whose level the environment variable SQS_FIFO_SPARK_LOG_LEVEL sets. Where a
-process has set logging up itself, its handlers are left as they are, and nothing is added.
+All loggers lie below `sqs_fifo_spark`, whose level the environment variable SQS_FIFO_SPARK_LOG_LEVEL sets. Without it,
+warnings are shown, and the few lines of `PROGRESS`. Where a process has set logging up itself, its handlers are left as
+they are, and nothing is added.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 LEVEL_VARIABLE = "SQS_FIFO_SPARK_LOG_LEVEL"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s [%(where)s] %(message)s"
 _logger = logging.getLogger("sqs_fifo_spark")
+PROGRESS = logging.getLogger("sqs_fifo_spark.progress")
+"""Says how a query begins and gets on, for somebody who has set nothing."""
 _where = "-"
 """The subject of this process's lines: it does one thing at a time."""
 
@@ -36,7 +39,8 @@ def set_subject(queue_name: str, **of: object) -> None:
 @functools.cache
 def set_up() -> None:
     """Set the level, and add a handler that writes to standard error if nobody has added any. Once in a process."""
-    if not _logger.handlers and not logging.getLogger().handlers:
+    is_ours = not _logger.handlers and not logging.getLogger().handlers
+    if is_ours:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(_FORMAT))
         handler.addFilter(_Where())
@@ -45,5 +49,8 @@ def set_up() -> None:
     level = logging.getLevelName(given.upper())
     if isinstance(level, int):
         _logger.setLevel(level)
-    elif given:
+        return
+    if is_ours:
+        PROGRESS.setLevel(logging.INFO)
+    if given:
         _logger.warning("%s is %r; it must be DEBUG, INFO, WARNING or ERROR.", LEVEL_VARIABLE, given)

@@ -62,6 +62,15 @@ class Counts(NamedTuple):
     """Hidden by the queue's `DelaySeconds`."""
 
 
+_COUNTED = tuple(f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed"))
+
+
+def _counts(found: Mapping[str, str]) -> Counts:
+    # A stand-in for SQS may not count delayed ones, without which all works.
+    waiting, in_flight, delayed = _COUNTED
+    return Counts(int(found[waiting]), int(found[in_flight]), int(found.get(delayed, 0)))
+
+
 def is_held_up(begun_at: float, clock: Clock) -> bool:
     """Return whether to begin calls has taken so long, since the first one, that their answers are to be read first."""
     return clock.monotonic() - begun_at > LONGEST_BEGIN_S
@@ -138,11 +147,14 @@ class Queue(QueueCalls):
 
     def approximate_counts(self, *, budget_s: float = CALL_BUDGET_S) -> Counts:
         """Ask how many messages the queue has; `counts` has the answer, too."""
-        waiting, in_flight, delayed = (f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed"))
-        found = self._attributes(waiting, in_flight, delayed, budget_s=budget_s)
-        # A stand-in for SQS may not count delayed ones, without which all works.
-        self.counts = Counts(int(found[waiting]), int(found[in_flight]), int(found.get(delayed, 0)))
+        self.counts = _counts(self._attributes(*_COUNTED, budget_s=budget_s))
         return self.counts
+
+    def _attributes(self, *names: str, budget_s: float = CALL_BUDGET_S) -> Mapping[str, str]:
+        found = super()._attributes(*names, budget_s=budget_s)
+        if self.counts is None and found.keys() >= set(_COUNTED[:2]):
+            self.counts = _counts(found)  # all attributes were asked for, at the start
+        return found
 
     def time_ms(self) -> int:
         """Return SQS's own time, the clock of `SentTimestamp`, cut to whole seconds; in milliseconds."""

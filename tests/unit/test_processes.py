@@ -146,10 +146,10 @@ log.warning("another")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 
-def logged(level: str | None = None, setup: str = "") -> list[str]:
+def logged(level: str | None = None, setup: str = "", more: str = "") -> list[str]:
     """Return the lines that a process of its own writes."""
     environment = {} if level is None else {"SQS_FIFO_SPARK_LOG_LEVEL": level}
-    ran = run_python(LOG.format(setup=setup), **environment)
+    ran = run_python(LOG.format(setup=setup) + more, **environment)
     assert (ran.returncode, ran.stdout) == (0, "")
     return ran.stderr.splitlines()
 
@@ -167,6 +167,13 @@ def test_a_line_tells_time_level_logger_and_what_it_is_about() -> None:
 def test_the_environment_sets_the_level(level: str, count: int) -> None:
     """Without regard to case; what is no level changes nothing, and is told of."""
     assert len(logged(level)) == count
+
+
+@pytest.mark.parametrize(("level", "count"), [(None, 1), ("nonsense", 1), ("WARNING", 0), ("INFO", 1)])
+def test_how_a_query_gets_on_is_shown_unless_a_level_above_is_set(level: str | None, count: int) -> None:
+    """Nobody who starts a first query has set a level."""
+    said = logged(level, more='logging.getLogger("sqs_fifo_spark.progress").info("reading")')
+    assert sum(" INFO sqs_fifo_spark.progress [orders.fifo " in line for line in said) == count
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.logs import PROGRESS
 from sqs_fifo_spark.source.driver.epoch import Epoch
 from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.message import Message
@@ -21,6 +22,8 @@ from sqs_fifo_spark.source.queue import Queue
 
 WAIT_S = 2
 """Length of the poll that looks for more: a long one, so that it asks all of SQS's servers."""
+SAID_EVERY_S = 10.0
+"""Between two lines about how far the run is. None is due while a micro-batch runs, when nothing more is known."""
 
 
 class AvailableNow:
@@ -38,6 +41,7 @@ class AvailableNow:
         counts = queue.approximate_counts()
         self._waited = counts.waiting + counts.in_flight
         self._served = 0
+        self._began_at = self._said_at = clock.monotonic()
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
         # when every hold has lapsed that was there when any task last ran. Or when a commit left something old.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if counts.in_flight else 0)
@@ -51,6 +55,7 @@ class AvailableNow:
     def note_announced(self, in_flight: int, ours: int) -> None:
         """Note the numbers of messages in flight, and of ours among them, when an epoch is announced."""
         self._is_all_ours = in_flight <= ours
+        self._say_progress()
 
     def note_unconfirmed(self, sent_at_ms: int | None) -> None:
         """Note that a commit has left a message that it could not delete: it hides later ones of its group.
@@ -109,4 +114,25 @@ class AvailableNow:
         if asked_at >= self._any_lapse_at:
             return True
         counts = self._queue.approximate_counts()
-        return not counts.waiting and not counts.in_flight
+        if not counts.waiting and not counts.in_flight:
+            return True
+        self._say_progress(at_most_s=self._any_lapse_at - self._clock.monotonic())
+        return False
+
+    def _say_progress(self, at_most_s: float | None = None) -> None:
+        """Log how far the run is, if a line is due. `at_most_s`: it only waits, for others' holds to lapse."""
+        now = self._clock.monotonic()
+        counts = self._queue.counts
+        if counts is None or now - self._said_at < SAID_EVERY_S:
+            return
+        self._said_at = now
+        rate = self._served / (now - self._began_at)
+        left_s = at_most_s if at_most_s is not None else counts.waiting / rate if rate else None
+        PROGRESS.info(
+            "%d messages done, about %d wait, %d in flight, %.1f messages/s, %s",
+            self._served,
+            counts.waiting,
+            counts.in_flight,
+            rate,
+            "time left not known." if left_s is None else f"about {left_s:.0f} s left.",
+        )

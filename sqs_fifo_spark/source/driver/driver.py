@@ -28,6 +28,7 @@ from typing import Any
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import FencedError
 from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.logs import PROGRESS
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.driver.checkpoint import Announce, Settle
 from sqs_fifo_spark.source.driver.continuity import Continuity
@@ -317,6 +318,13 @@ class Driver:
                 owned, fail_on_data_loss=self._options.fail_on_data_loss, gives_up=opened_journal.is_refused
             )
             self._heartbeat.start()
+            PROGRESS.info(
+                "reading %s: about %d messages wait, deleteAfter=%s, journal at '%s'.",
+                self._options.queue_name,
+                self._work.counts.waiting,
+                self._options.delete_after,
+                owned.journal.location,
+            )
         return self._owned_or_none
 
     def log(self, known: Offset | None) -> Continuity:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from sqs_fifo_spark.errors import FencedError, TransientQueueError
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint
 from tests.unit.by_hand import HandHeartbeat, MakeWorld, Query, World, in_both_modes, in_both_modes_with, with_options
+from tests.unit.source.test_figures import count_calls
 
 pytestmark = pytest.mark.law("source-6")
 
@@ -282,3 +285,29 @@ def test_available_now_waits_for_holds_once_however_often_another_source_has_it_
         assert query.latest_offset(start) == start
         query.startless.commit(start)
         assert world.clock.now() - began_at < 60
+
+
+@in_both_modes_with(maxMessagesPerTrigger="8", visibilityTimeoutSeconds="60")
+def test_a_run_says_how_it_begins_and_every_ten_seconds_how_far_it_is(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a call of its own: the queue is asked for its counts at the start, and for each micro-batch."""
+    caplog.set_level(logging.INFO, "sqs_fifo_spark.progress")
+    world.send(*(f"{group}{number}" for group in "abcdefgh" for number in range(10)))
+    calls = count_calls(world)
+    query = Query(world, available_now=True).resume()
+    batches = 1
+    while query.trigger():
+        world.pass_time(4)
+        batches += 1
+    world.audit()
+    first, *others = [each.getMessage() for each in caplog.records if each.name == "sqs_fifo_spark.progress"]
+    mode = world.options.delete_after
+    assert re.fullmatch(rf"reading q\.fifo: about 80 messages wait, deleteAfter={mode}, journal at '.+'\.", first)
+    assert 4 * batches // 12 - 1 <= len(others) <= 4 * batches // 10
+    form = r"(\d+) messages done, about (\d+) wait, \d+ in flight, (\d+\.\d) messages/s, about (\d+) s left\."
+    said = [tuple(map(float, found.groups())) for each in others if (found := re.fullmatch(form, each))]
+    assert len(said) == len(others) > 2
+    assert [done for done, *_ in said] == sorted(done for done, *_ in said)
+    assert all(abs(waiting / rate - left_s) < 0.1 * left_s + 1 for _, waiting, rate, left_s in said)
+    assert calls["GetQueueAttributes"] <= batches + 4
