@@ -50,6 +50,7 @@ def _values(sample: Sample) -> dict[str, tuple[float, str]]:
             _UNITS.get(each.unit, "Count"),
         )
         for each in METRICS
+        if each.figure in sample.figures
     }
 
 

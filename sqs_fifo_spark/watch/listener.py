@@ -93,7 +93,8 @@ class SqsFifoListener(StreamingQueryListener):
                 queue = f"{queue} ({place})"
             queues.add(queue)
             before = totals_of.get(place, {})
-            figures = {each.figure: float(report.get(each.figure, 0)) for each in METRICS}
+            # One that is null is not known: a sample leaves it out.
+            figures = {each.figure: float(found) for each in METRICS if (found := report.get(each.figure, 0)) is not None}
             figures["rows"] = rows[place]
             # The report of an idle query may come before those of the micro-batches that it follows.
             totals = {

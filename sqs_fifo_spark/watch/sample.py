@@ -66,7 +66,7 @@ class Sample:
     at_s: float
     """Beginning of the trigger, in seconds since 1970."""
     figures: Mapping[str, float]
-    """By `Metric.figure`."""
+    """By `Metric.figure`; one that is not known is missing, as the age is before the first micro-batch is over."""
     growth: Mapping[str, float]
     """Growth of each total since the sample before."""
 

@@ -22,7 +22,8 @@ class Figures:
         self._clock = clock
         self._calls = NO_CALLS
         """The calls of tasks whose epoch is over."""
-        self._oldest_age_s = 0.0
+        self._oldest_age_s: float | None = None
+        """None before an epoch is over, and after one that had no message."""
         self._last: Epoch | None = None
 
     def note_over(self, epoch: Epoch, verdict: Verdict) -> None:
@@ -33,9 +34,10 @@ class Figures:
         if not epoch.is_replay:  # else the calls were an earlier run's
             self._calls = self._calls.plus(verdict.calls)
         oldest_ms = verdict.oldest_ms
-        self._oldest_age_s = 0.0 if oldest_ms is None else max(0.0, self._clock.now() - oldest_ms / 1_000)
+        age_s = None if oldest_ms is None else round(max(0.0, self._clock.now() - oldest_ms / 1_000), 1)
+        self._oldest_age_s = age_s
         _log.info(
-            "epoch %d is over: partitions=%d messages=%d groups=%d copies=%d carried=%d oldestMessageAgeSeconds=%.1f "
+            "epoch %d is over: partitions=%d messages=%d groups=%d copies=%d carried=%d oldestMessageAgeSeconds=%s "
             "receives=%d retries=%d",
             epoch.offset.epoch,
             epoch.offset.partitions,
@@ -43,20 +45,21 @@ class Figures:
             verdict.groups,
             len(verdict.copies),
             len(verdict.carried_receipts()),
-            self._oldest_age_s,
+            "null" if age_s is None else age_s,
             *verdict.calls,
         )
 
     def report(self, *, epoch: int, counts: Counts, calls: CallCounts, unconfirmed: int, lost: int) -> dict[str, Any]:
         """Return the figures by name; `calls` are those of the driver itself."""
         calls = self._calls.plus(calls)
+        is_empty = self._last is not None and not any(counts)
         return {
             "queue": self._queue,
             "epoch": epoch,
             "waitingMessages": counts.waiting,
             "inFlightMessages": counts.in_flight,
             "delayedMessages": counts.delayed,
-            "oldestMessageAgeSeconds": round(self._oldest_age_s, 1),
+            "oldestMessageAgeSeconds": 0.0 if self._oldest_age_s is None and is_empty else self._oldest_age_s,
             "receives": calls.receives,
             "retries": calls.failed,
             "unconfirmedDeletes": unconfirmed,

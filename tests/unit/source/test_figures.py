@@ -33,11 +33,13 @@ def queue_figures(query: Query) -> tuple[int, int, int]:
 
 
 def test_all_figures_have_names_and_are_numbers(world: World) -> None:
-    """They go to Spark as JSON, also before anything was called."""
+    """They go to Spark as JSON, also before anything was called; an age is not known then."""
     report = Query(world).driver.report()
-    assert report.pop("queue") == "q.fifo"
-    assert set(report.values()) == {0}
+    assert report["queue"] == "q.fifo"
+    assert report["oldestMessageAgeSeconds"] is None
+    assert {value for name, value in report.items() if name not in ("queue", "oldestMessageAgeSeconds")} == {0}
     assert list(report) == [
+        "queue",
         "epoch",
         "waitingMessages",
         "inFlightMessages",
@@ -192,10 +194,27 @@ def test_the_age_is_that_of_the_oldest_message_when_its_micro_batch_was_over(wor
     query.trigger()
     query.drain()
     age_s = query.driver.report()["oldestMessageAgeSeconds"]
-    assert age_s == 0, "the last epoch only made Spark commit"
+    assert age_s == 0, "the last epoch only made Spark commit, and the queue is empty"
     world.send("a2")
     world.clock.advance(7)
     query.trigger()
-    while query.driver.report()["oldestMessageAgeSeconds"] == 0:
+    while not query.driver.report()["oldestMessageAgeSeconds"]:
         assert query.trigger()
     assert 7 <= query.driver.report()["oldestMessageAgeSeconds"] < 40
+
+
+def test_the_age_is_not_told_while_messages_wait_and_none_was_read(world: World) -> None:
+    """Neither before the first micro-batch is over, nor after one without messages: 0 would say that all is well."""
+    world.send(*(f"a{number}" for number in range(30)))
+    query = Query(world).resume()
+    query.log(query.latest_offset(query.start_of(0)))
+    report = query.driver.report()
+    assert (report["waitingMessages"], report["oldestMessageAgeSeconds"]) == (20, None)
+    query.run(0)
+    query.drain()
+    world.send("b1", "b2")
+    world.receive_elsewhere(1, 100 * VISIBILITY_S)
+    world.clock.advance(COUNTED_EVERY_S)
+    assert not query.trigger()
+    report = query.driver.report()
+    assert (report["waitingMessages"], report["oldestMessageAgeSeconds"]) == (1, None)

@@ -47,6 +47,14 @@ def test_embedded_metrics_are_one_line_that_names_its_metrics() -> None:
     assert told == {"Query": "orders", "Queue": "orders.fifo", **SENT}
 
 
+def test_a_figure_that_is_not_known_is_left_out() -> None:
+    """Rather than sent as 0."""
+    stream = io.StringIO()
+    figures = {name: value for name, value in FIGURES.items() if name != "oldestMessageAgeSeconds"}
+    EmbeddedMetrics(stream).export(replace(SAMPLE, figures=figures))
+    assert json.loads(stream.getvalue()).keys() == {"_aws", "Query", "Queue", *SENT} - {"OldestMessageAgeSeconds"}
+
+
 def test_embedded_metrics_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever that is by then."""
     EmbeddedMetrics().export(SAMPLE)

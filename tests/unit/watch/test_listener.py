@@ -102,6 +102,12 @@ def test_a_sample_has_all_figures_of_the_report(kept: Kept, listener: SqsFifoLis
     assert list(sample.figures) == [each.figure for each in METRICS]
 
 
+def test_a_figure_that_is_not_known_is_in_no_sample(kept: Kept, listener: SqsFifoListener) -> None:
+    """As the age before the first micro-batch is over."""
+    listener.onQueryProgress(progress({**FIGURES, "oldestMessageAgeSeconds": None}))
+    assert [each.figure for each in METRICS if each.figure not in kept.samples[0].figures] == ["oldestMessageAgeSeconds"]
+
+
 def test_a_query_without_a_name_goes_by_its_id(kept: Kept, listener: SqsFifoListener) -> None:
     """It is the same after a restart."""
     listener.onQueryProgress(progress(FIGURES, name=None))
