@@ -11,6 +11,7 @@ import click
 import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import QueueCalls
+from sqs_fifo_spark.cli.epochs import EpochIn, epoch_flags
 from sqs_fifo_spark.cli.export import CONTENT, FORMATS, format_of, rows_as_json, write_file
 from sqs_fifo_spark.cli.flags import journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import (
@@ -153,7 +154,6 @@ def _served_rows(
     require_open(journal, epoch)
 
 
-_epoch = click.option("--epoch", type=click.IntRange(min=1), required=True, help="Number of the epoch.")
 _plan = click.option(
     "--plan",
     type=click.IntRange(min=0),
@@ -164,14 +164,14 @@ _plan = click.option(
 
 @click.command(short_help="Print the messages of an epoch.")
 @_place
-@_epoch
+@epoch_flags
 @_plan
 @click.option("--message-id", help="Only the message with this id. Exits with 1 if it is not there.")
 @click.option("--bodies", is_flag=True, help="Show bodies and attributes too. They are somebody's data.")
 @json_flag
 def cat(
     journal_location: str,
-    epoch: int,
+    epoch_in: EpochIn,
     plan: int | None,
     message_id: str | None,
     bodies: bool,
@@ -183,6 +183,7 @@ def cat(
     With --json, one line for each message. What a later epoch serves is left out, and so are receipt handles.
     """
     journal = _open(journal_location, connection)
+    epoch = epoch_in(journal)
     plans = _plans(journal, epoch, plan)
     rows = []
     is_found = message_id is None
@@ -207,7 +208,7 @@ def cat(
 
 @click.command(short_help="Copy the messages of an epoch to a file.")
 @_place
-@_epoch
+@epoch_flags
 @_plan
 @click.option(
     "--to-file",
@@ -225,7 +226,7 @@ def cat(
 @json_flag
 def export(
     journal_location: str,
-    epoch: int,
+    epoch_in: EpochIn,
     plan: int | None,
     to_file: Path,
     file_format: str | None,
@@ -239,6 +240,7 @@ def export(
     """
     chosen = format_of(to_file, file_format)
     journal = _open(journal_location, connection)
+    epoch = epoch_in(journal)
     plans = _plans(journal, epoch, plan)
     if len(plans) > 1:
         raise click.UsageError(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.aws.named import with_url
+from sqs_fifo_spark.cli.epochs import EpochIn, epoch_flags
 from sqs_fifo_spark.cli.export import json_lines
 from sqs_fifo_spark.cli.flags import given_options, journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, time_text
@@ -51,7 +52,7 @@ _force = click.option(
 
 @click.command(short_help="Move a message aside on which the query fails.")
 @journal_flags(required=True, has_queue=False)
-@click.option("--epoch", type=click.IntRange(min=1), required=True, help="Epoch that holds the message.")
+@epoch_flags
 @click.option("--message-id", required=True, help="Id of the message, as 'journal cat' shows it.")
 @click.option("--to-file", type=click.Path(dir_okay=False, path_type=Path), help="File to add the row to, as JSON.")
 @click.option("--to-queue", help="URL of the FIFO queue to send the message to, such as a dead-letter queue.")
@@ -59,7 +60,7 @@ _force = click.option(
 @json_flag
 def skip(
     journal_location: str,
-    epoch: int,
+    epoch_in: EpochIn,
     message_id: str,
     to_file: Path | None,
     to_queue: str | None,
@@ -78,6 +79,7 @@ def skip(
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
     journal = open_journal(journal_location, connection)
+    epoch = epoch_in(journal)
     is_moved = False
     if journal.skip_of(message_id) is None:
         row = repair.find(journal, epoch, message_id)
