@@ -2,12 +2,13 @@
 
 `read_fifo` and `write_fifo` take the format's options as keywords. `register` makes the format known to a session in
 which Spark does not find it by itself. `SqsFifoDataSource` is for applications that register it themselves;
-`in_group_order` arranges rows for the sink; `once` writes each micro-batch once in `foreachBatch`; the errors are those
-with which a query can stop.
+`in_group_order` arranges rows for the sink; `once` writes each micro-batch once in `foreachBatch`; `show_progress`
+shows how far a query is; the errors are those with which a query can stop.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.errors import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from sqs_fifo_spark.frames import read_fifo, write_fifo
     from sqs_fifo_spark.ordering import in_group_order
     from sqs_fifo_spark.registration import register
+    from sqs_fifo_spark.watch.bar import show_progress
 
 __version__ = "0.1.0"
 __all__ = [
@@ -69,8 +71,20 @@ __all__ = [
     "once",
     "read_fifo",
     "register",
+    "show_progress",
     "write_fifo",
 ]
+
+
+_MODULES = {
+    "SqsFifoDataSource": "datasource",
+    "in_group_order": "ordering",
+    "once": "batch_ids",
+    "read_fifo": "frames",
+    "register": "registration",
+    "show_progress": "watch.bar",
+    "write_fifo": "frames",
+}
 
 
 def __dir__() -> list[str]:
@@ -82,24 +96,6 @@ def __getattr__(name: str) -> Any:
 
     Raises MissingPackageError where there is no PySpark, or an older one than 4.0, for those that need it.
     """
-    if name == "SqsFifoDataSource":
-        from sqs_fifo_spark.datasource import SqsFifoDataSource
-
-        return SqsFifoDataSource
-    if name == "in_group_order":
-        from sqs_fifo_spark.ordering import in_group_order
-
-        return in_group_order
-    if name == "once":
-        from sqs_fifo_spark.batch_ids import once
-
-        return once
-    if name == "register":
-        from sqs_fifo_spark.registration import register
-
-        return register
-    if name in ("read_fifo", "write_fifo"):
-        from sqs_fifo_spark import frames
-
-        return getattr(frames, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +38,50 @@ except ImportError:  # before Spark 4.2
     HAS_FIGURES = False
 
 
+class Samples:
+    """Makes samples of progress reports. Other sources are left alone."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Counter[int]] = defaultdict(Counter)
+        """Number of rows that each run had from each of its sources, by the source's place in the query."""
+        self._totals: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
+        """Their totals then."""
+
+    def of(self, progress: StreamingQueryProgress, *, has_run: bool) -> Iterator[Sample]:
+        """Yield the samples of a report. `has_run`: of a micro-batch, whose rows count."""
+        query, run_id = progress.name or str(progress.id), str(progress.runId)
+        at_s = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
+        rows, totals_of = self._rows[run_id], self._totals[run_id]
+        queues: set[str] = set()
+        for place, source in enumerate(progress.sources):
+            rows[place] += source.numInputRows if has_run else 0
+            report = _figures(source.latestOffset)
+            if report is None:
+                continue  # its rows come with the next report
+            queue = str(report["queue"])
+            if queue in queues:
+                queue = f"{queue} ({place})"
+            queues.add(queue)
+            before = totals_of.get(place, {})
+            told = {each.figure: report.get(each.figure, 0) for each in METRICS}
+            figures = {name: float(value) for name, value in told.items() if value is not None}  # null: not known
+            figures["rows"] = rows[place]
+            # The report of an idle query may come before those of the micro-batches that it follows.
+            totals = {
+                each.figure: max(figures[each.figure], before.get(each.figure, 0.0))
+                for each in METRICS
+                if each.is_total
+            }
+            growth = {name: total - before.get(name, 0.0) for name, total in totals.items()}
+            totals_of[place] = totals
+            yield Sample(query, queue, run_id, at_s, {**figures, **totals}, growth)
+
+    def forget(self, run_id: str) -> None:
+        """Drop what is known of a run, which is over."""
+        self._rows.pop(run_id, None)
+        self._totals.pop(run_id, None)
+
+
 class SqsFifoListener(StreamingQueryListener):
     """Gives the figures of all sources of this format to exporters. Runs on the driver; other sources are left alone.
 
@@ -46,16 +90,11 @@ class SqsFifoListener(StreamingQueryListener):
 
     def __init__(self, *exporters: Exporter, spark: SparkSession | None = None) -> None:
         """`spark` is the session whose queries it is added to, if that is not the application's first."""
-        set_up()
-        if not HAS_FIGURES:
-            _warn_of_old_spark()
+        warn_of_old_spark()
         if spark is not None:
             self.spark = spark
         self._exporters = exporters
-        self._rows: dict[str, Counter[int]] = defaultdict(Counter)
-        """Number of rows that each run had from each of its sources, by the source's place in the query."""
-        self._totals: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
-        """Their totals then."""
+        self._samples = Samples()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Do nothing: there are no figures yet."""
@@ -73,38 +112,12 @@ class SqsFifoListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         run_id = str(event.runId)
-        self._rows.pop(run_id, None)
-        self._totals.pop(run_id, None)
+        self._samples.forget(run_id)
         self._to_each(lambda exporter: exporter.end(run_id))
 
     def _take(self, progress: StreamingQueryProgress, *, has_run: bool) -> None:
-        """Export the figures of a report. `has_run`: of a micro-batch, whose rows count."""
-        query, run_id = progress.name or str(progress.id), str(progress.runId)
-        at_s = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
-        rows, totals_of = self._rows[run_id], self._totals[run_id]
-        queues: set[str] = set()
-        for place, source in enumerate(progress.sources):
-            rows[place] += source.numInputRows if has_run else 0
-            report = _figures(source.latestOffset)
-            if report is None:
-                continue  # its rows come with the next report
-            queue = str(report["queue"])
-            if queue in queues:
-                queue = f"{queue} ({place})"
-            queues.add(queue)
-            before = totals_of.get(place, {})
-            # One that is null is not known: a sample leaves it out.
-            figures = {each.figure: float(found) for each in METRICS if (found := report.get(each.figure, 0)) is not None}
-            figures["rows"] = rows[place]
-            # The report of an idle query may come before those of the micro-batches that it follows.
-            totals = {
-                each.figure: max(figures[each.figure], before.get(each.figure, 0.0))
-                for each in METRICS
-                if each.is_total
-            }
-            growth = {name: total - before.get(name, 0.0) for name, total in totals.items()}
-            totals_of[place] = totals
-            self._export(Sample(query, queue, run_id, at_s, {**figures, **totals}, growth))
+        for sample in self._samples.of(progress, has_run=has_run):
+            self._export(sample)
 
     def _export(self, sample: Sample) -> None:
         self._to_each(lambda exporter: exporter.export(sample))
@@ -118,13 +131,17 @@ class SqsFifoListener(StreamingQueryListener):
 
 
 @functools.cache
-def _warn_of_old_spark() -> None:
-    _log.warning(
-        "Spark %s asks sources for no figures, so a listener has none to send. Use Spark %s or later, or take figures "
-        "from the log, with SQS_FIFO_SPARK_LOG_LEVEL=INFO.",
-        pyspark.__version__,
-        _FIGURES_SINCE,
-    )
+def warn_of_old_spark() -> None:
+    """Set logging up, and say once in a process if this Spark is too old to show anything of a queue."""
+    set_up()
+    if not HAS_FIGURES:
+        _log.warning(
+            "Spark %s asks sources for no figures, so nothing of a queue is shown: not %s. Use Spark %s or later; or "
+            "take figures from the driver's log, with SQS_FIFO_SPARK_LOG_LEVEL=INFO.",
+            pyspark.__version__,
+            ", ".join(each.figure for each in METRICS),
+            _FIGURES_SINCE,
+        )
 
 
 def _figures(document: str | None) -> Mapping[str, Any] | None:

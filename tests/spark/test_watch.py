@@ -1,19 +1,25 @@
-"""Figures of a running query are the queue's own, in the progress report and in each exporter."""
+"""Figures of a running query are the queue's own: in the progress report, in exporters, and where they are shown."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
+import sqs_fifo_spark
 from sqs_fifo_spark.watch import EmbeddedMetrics, Exporter, Prometheus, SqsFifoListener
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, SPARK_VERSION, Rig
@@ -81,3 +87,39 @@ def test_exporters_have_the_queues_own_figures_while_the_query_is_idle(rig: Rig)
         told = [json.loads(line) for line in lines.getvalue().splitlines()]
         assert sum(line["Rows"] for line in told) == 91
         assert {line["Queue"] for line in told} == {"test.fifo"}
+
+
+def test_a_run_has_a_bar_while_it_lasts_and_a_plot_of_its_lag_afterwards(
+    rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plot is the example on the page, with what draws it taken out."""
+    rig.send(60, groups=6)
+    with rig.to_parquet(rig.source(maxMessagesPerTrigger=20), availableNow=True) as query:
+        sqs_fifo_spark.show_progress(query, every_s=0.1)
+        assert not query.isActive
+        assert re.search(r"test\.fifo .* 60/60 [\d,]+ rows/s", capsys.readouterr().out)
+    pd: Any = pytest.importorskip("pandas")
+    plots: list[Any] = []
+    drawer = SimpleNamespace(plot=lambda frame, **named: plots.append(frame), __name__="drawer")
+    monkeypatch.setitem(sys.modules, "drawer", drawer)
+    page = Path(sqs_fifo_spark.__file__).parent / "docs" / "troubleshooting.md"
+    (example,) = re.findall(r"```python\n(import json\n.+?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    with pd.option_context("plotting.backend", "drawer"):
+        exec(example, {"query": query})
+    (plot,) = plots
+    assert plot["waitingMessages"].iloc[-1] == 0
+    assert plot["oldestMessageAgeSeconds"].isna().tolist() == [True, *[False] * (len(plot) - 1)]
+
+
+def test_the_bar_of_a_query_that_fails_ends_with_its_error(rig: Rig) -> None:
+    """Nobody has to ask the query afterwards."""
+    rig.send(1)
+
+    def fail(frame: DataFrame, batch_id: int) -> None:
+        raise ValueError("my own reason")
+
+    with (
+        rig.to_function(rig.source(), fail) as query,
+        pytest.raises(StreamingQueryException, match="my own reason"),
+    ):
+        sqs_fifo_spark.show_progress(query)
