@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import click
 
@@ -17,33 +16,31 @@ from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import Offset
 
-EpochIn: TypeAlias = Callable[[Journal], int]
-"""Returns the number of the epoch in a journal; raises DataLossError if the checkpoint does not fit it."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def epoch_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--epoch`, and `--batch` with `--checkpoint-location`; they come as the argument `epoch_in`, an `EpochIn`."""
-
-    @click.option("--epoch", type=click.IntRange(min=1), help="Number of the epoch.")
-    @click.option("--batch", type=click.IntRange(min=0), help="Instead of it: batch id of a micro-batch that has it.")
-    @click.option(
-        "--checkpoint-location",
-        metavar="TEXT",
-        help="The query's checkpoint, for --batch: a path, or a bucket that is reached with the environment's "
-        "credentials.",
-    )
-    @functools.wraps(command)
-    def with_epoch(*, epoch: int | None, batch: int | None, checkpoint_location: str | None, **others: Any) -> Any:
-        if epoch is not None and batch is None and checkpoint_location is None:
-            return command(epoch_in=lambda journal: epoch, **others)
-        if epoch is not None or batch is None or not checkpoint_location:
-            raise click.UsageError("give either --epoch, or --batch and --checkpoint-location.")
-        return command(epoch_in=functools.partial(_epoch_of, batch, checkpoint_location), **others)
-
-    return with_epoch
+def epoch_flags(command: F) -> F:
+    """Add `--epoch`, and `--batch` with `--checkpoint-location`: the arguments of `epoch_of`."""
+    for flag in (
+        click.option(
+            "--checkpoint-location",
+            metavar="TEXT",
+            help="The query's checkpoint, for --batch: a path, or a bucket that is reached with the environment's "
+            "credentials.",
+        ),
+        click.option("--batch", type=click.IntRange(min=0), help="Instead of it: a micro-batch that has it."),
+        click.option("--epoch", type=click.IntRange(min=1), help="Number of the epoch."),
+    ):
+        command = flag(command)
+    return command
 
 
-def _epoch_of(batch: int, checkpoint: str, journal: Journal) -> int:
+def epoch_of(journal: Journal, epoch: int | None, batch: int | None, checkpoint: str | None) -> int:
+    """Return the number of the epoch that the flags name. Raises DataLossError if the checkpoint does not fit."""
+    if epoch is not None and batch is None and checkpoint is None:
+        return epoch
+    if epoch is not None or batch is None or not checkpoint:
+        raise click.UsageError("give either --epoch, or --batch and --checkpoint-location.")
     scheme, is_url, _ = checkpoint.partition("://")
     if is_url and scheme not in JOURNAL_SCHEMES:
         raise OptionError(
@@ -64,13 +61,13 @@ def _epoch_of(batch: int, checkpoint: str, journal: Journal) -> int:
             f"'{journal.location}': it has {len(epochs) or 'no'} epochs of it. Give the checkpoint of the query that "
             "reads with this journal."
         )
-    (epoch,) = epochs
-    if epoch in {each.epoch for each in _offsets(before or b"") if each.journal == journal.id}:
+    (found,) = epochs
+    if found in {each.epoch for each in _offsets(before or b"") if each.journal == journal.id}:
         raise DataLossError(
             f"micro-batch {batch} of the checkpoint at '{checkpoint}' has nothing of the journal at "
-            f"'{journal.location}': epoch {epoch} belongs to an earlier one. Give that, or --epoch."
+            f"'{journal.location}': epoch {found} belongs to an earlier one. Give that, or --epoch."
         )
-    return epoch
+    return found
 
 
 def _offsets(data: bytes) -> Iterator[Offset]:

@@ -11,7 +11,7 @@ import click
 import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import QueueCalls
-from sqs_fifo_spark.cli.epochs import EpochIn, epoch_flags
+from sqs_fifo_spark.cli.epochs import epoch_flags, epoch_of
 from sqs_fifo_spark.cli.export import CONTENT, FORMATS, format_of, rows_as_json, write_file
 from sqs_fifo_spark.cli.flags import journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import (
@@ -171,11 +171,13 @@ _plan = click.option(
 @json_flag
 def cat(
     journal_location: str,
-    epoch_in: EpochIn,
+    epoch: int | None,
     plan: int | None,
     message_id: str | None,
     bodies: bool,
     as_json: bool,
+    batch: int | None = None,
+    checkpoint_location: str | None = None,
     **connection: str | None,
 ) -> Status:
     """Print the messages that an epoch serves, in the order in which its partitions have them.
@@ -183,7 +185,7 @@ def cat(
     With --json, one line for each message. What a later epoch serves is left out, and so are receipt handles.
     """
     journal = _open(journal_location, connection)
-    epoch = epoch_in(journal)
+    epoch = epoch_of(journal, epoch, batch, checkpoint_location)
     plans = _plans(journal, epoch, plan)
     rows = []
     is_found = message_id is None
@@ -226,12 +228,14 @@ def cat(
 @json_flag
 def export(
     journal_location: str,
-    epoch_in: EpochIn,
+    epoch: int | None,
     plan: int | None,
     to_file: Path,
     file_format: str | None,
     force: bool,
     as_json: bool,
+    batch: int | None = None,
+    checkpoint_location: str | None = None,
     **connection: str | None,
 ) -> Status:
     """Copy the messages that an epoch serves, with their bodies, to a file; the journal stays as it is.
@@ -240,7 +244,7 @@ def export(
     """
     chosen = format_of(to_file, file_format)
     journal = _open(journal_location, connection)
-    epoch = epoch_in(journal)
+    epoch = epoch_of(journal, epoch, batch, checkpoint_location)
     plans = _plans(journal, epoch, plan)
     if len(plans) > 1:
         raise click.UsageError(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.aws.named import with_url
-from sqs_fifo_spark.cli.epochs import EpochIn, epoch_flags
+from sqs_fifo_spark.cli.epochs import epoch_flags, epoch_of
 from sqs_fifo_spark.cli.export import json_lines
 from sqs_fifo_spark.cli.flags import given_options, journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, time_text
@@ -60,12 +60,14 @@ _force = click.option(
 @json_flag
 def skip(
     journal_location: str,
-    epoch_in: EpochIn,
+    epoch: int | None,
     message_id: str,
     to_file: Path | None,
     to_queue: str | None,
     force: bool,
     as_json: bool,
+    batch: int | None = None,
+    checkpoint_location: str | None = None,
     **connection: str | None,
 ) -> Status:
     """Move one message of an open epoch aside, so that the query goes on without it.
@@ -79,7 +81,7 @@ def skip(
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
     journal = open_journal(journal_location, connection)
-    epoch = epoch_in(journal)
+    epoch = epoch_of(journal, epoch, batch, checkpoint_location)
     is_moved = False
     if journal.skip_of(message_id) is None:
         row = repair.find(journal, epoch, message_id)

@@ -43,6 +43,7 @@ def test_printed_lines_read_the_queue_as_they_stand() -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        assert " reading bids.fifo: about " in done.stderr, "Spark's default log does not say how the query begins"
         assert "100" in done.stdout
         assert "auction-1" in done.stdout
         assert server.messages("bids.fifo") == []
