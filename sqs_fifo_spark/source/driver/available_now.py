@@ -41,7 +41,8 @@ class AvailableNow:
         counts = queue.approximate_counts()
         self._waited = counts.waiting + counts.in_flight
         self._served = 0
-        self._began_at = self._said_at = clock.monotonic()
+        self._said_at = clock.monotonic()
+        self._said_served = 0
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
         # when every hold has lapsed that was there when any task last ran. Or when a commit left something old.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if counts.in_flight else 0)
@@ -125,8 +126,8 @@ class AvailableNow:
         counts = self._queue.counts
         if counts is None or now - self._said_at < SAID_EVERY_S:
             return
-        self._said_at = now
-        rate = self._served / (now - self._began_at)
+        rate = (self._served - self._said_served) / (now - self._said_at)
+        self._said_at, self._said_served = now, self._served
         left_s = at_most_s if at_most_s is not None else counts.waiting / rate if rate else None
         PROGRESS.info(
             "%d messages done, about %d wait, %d in flight, %.1f messages/s, %s",
