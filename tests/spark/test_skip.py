@@ -57,7 +57,8 @@ def test_a_row_that_makes_every_micro_batch_fail_is_moved_aside_and_the_query_go
     ]
     ((epoch, message_id),) = set(found)
     aside = Path(rig.home, "aside.jsonl")
-    skip = ("--epoch", str(epoch), "--message-id", message_id, "--to-file", str(aside))
+    in_batch = ("--batch", str(failed[0][0]), "--checkpoint-location", str(rig.home / "checkpoint"))
+    skip = (*in_batch, "--message-id", message_id, "--to-file", str(aside))
 
     may_fail.clear()
     with rig.to_function(source, fail_on_poison) as query:
@@ -75,6 +76,7 @@ def test_a_row_that_makes_every_micro_batch_fail_is_moved_aside_and_the_query_go
 
     done = journal(rig, "skip", *skip)
     assert (done.exit_code, done.stderr) == (0, "")
+    assert f"message {message_id} of epoch {epoch} is in" in done.stdout
     assert json.loads(aside.read_text())["body"] == POISON
     with rig.to_function(source, fail_on_poison) as query:
         rig.drain(query)
