@@ -3,7 +3,8 @@
 `read_fifo` and `write_fifo` take the format's options as keywords. `register` makes the format known to a session in
 which Spark does not find it by itself. `SqsFifoDataSource` is for applications that register it themselves;
 `in_group_order` arranges rows for the sink; `once` writes each micro-batch once in `foreachBatch`; `show_progress`
-shows how far a query is; the errors are those with which a query can stop.
+shows how far a query is; `await_termination` lets Ctrl-C end it between two micro-batches; the errors are those with
+which a query can stop.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from sqs_fifo_spark.frames import read_fifo, write_fifo
     from sqs_fifo_spark.ordering import in_group_order
     from sqs_fifo_spark.registration import register
+    from sqs_fifo_spark.stopping import await_termination
     from sqs_fifo_spark.watch.bar import show_progress
 
 __version__ = "0.1.0"
@@ -67,6 +69,7 @@ __all__ = [
     "TransientQueueError",
     "UnsupportedReadError",
     "UnsupportedWriteError",
+    "await_termination",
     "in_group_order",
     "once",
     "read_fifo",
@@ -78,6 +81,7 @@ __all__ = [
 
 _MODULES = {
     "SqsFifoDataSource": "datasource",
+    "await_termination": "stopping",
     "in_group_order": "ordering",
     "once": "batch_ids",
     "read_fifo": "frames",
@@ -96,6 +100,3 @@ def __getattr__(name: str) -> Any:
 
     Raises MissingPackageError where there is no PySpark, or an older one than 4.0, for those that need it.
     """
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,34 @@ def test_a_driver_killed_in_mid_batch_is_continued_by_the_next(rig: Rig, tmp_pat
     assert visible + in_flight > 0
     gate.open()
     with rig.to_parquet(rig.source(**options)) as query:
+        rig.drain(query)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+def test_ctrl_c_in_mid_batch_lets_it_end_and_prints_one_line(rig: Rig, tmp_path: Path) -> None:
+    """SIGINT to the process group, as from a terminal: no trace, status 0, and nothing is left to run again."""
+    sent = rig.send(200, groups=20)
+    options = rig.options(maxMessagesPerTrigger=50, visibilityTimeoutSeconds=VISIBILITY_S)
+    gate, log, checkpoint = Gate(tmp_path / "gate"), tmp_path / "log.txt", tmp_path / "checkpoint"
+    app = start_app("to_parquet.py", tmp_path, *(f"{name}={value}" for name, value in options.items()), log=log)
+    try:
+        wait_until(lambda: gate.waiting or app.poll() is not None, LONG_S, "tasks are in mid-batch")
+        before = log.stat().st_size
+        os.killpg(app.pid, signal.SIGINT)
+        gate.open()
+        status = app.wait(LONG_S)
+    finally:
+        app.kill()
+    shown = [line for line in re.split(r"[\r\n]+", log.read_text(errors="replace")[before:]) if line.strip()]
+    said = [line for line in shown if not line.startswith("[Stage ")]
+    assert status == 0, said
+    assert len(said) == 1, said
+    assert re.fullmatch(r"SIGINT: the query [\w-]+ has ended between two micro-batches", said[0])
+    logs = [{int(each.name) for each in (checkpoint / name).glob("[0-9]*")} for name in ("offsets", "commits")]
+    assert logs[0] == logs[1] != set()
+    with rig.to_parquet(rig.source(maxMessagesPerTrigger=50)) as query:
         rig.drain(query)
     rows = rig.rows()
     assert_each_once((row.message_id for row in rows), sent)

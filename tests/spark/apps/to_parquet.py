@@ -1,4 +1,4 @@
-"""Write a queue into Parquet until killed, through a gate. Arguments: directory, then options as `name=value`."""
+"""Write a queue into Parquet, through a gate, until killed or stopped. Arguments: directory, options as `name=value`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
+from sqs_fifo_spark import await_termination
 from tests.spark.support import Gate
 
 
@@ -30,7 +31,7 @@ def main() -> None:
         .option("checkpointLocation", str(home / "checkpoint"))
         .start()
     )
-    query.awaitTermination()
+    await_termination(query)
 
 
 if __name__ == "__main__":
