@@ -16,10 +16,11 @@ import click
     "--keep",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Work in this new or empty directory and leave Parquet, checkpoint and Spark's log there.",
+    help="Work in this new or empty directory, not in one below the system's for temporary files.",
 )
-def demo(messages: int, auctions: int, keep: Path | None) -> int:
-    """Play an auction through a local queue and Spark, and audit what arrived."""
+@click.option("--no-crash", is_flag=True, help="Kill nothing meanwhile: shorter.")
+def demo(messages: int, auctions: int, keep: Path | None, no_crash: bool) -> int:
+    """Play an auction through a local queue and Spark, kill the query meanwhile, and audit what arrived."""
     from sqs_fifo_spark.demo.play import run
 
-    return run(messages, auctions, keep)
+    return run(messages, auctions, keep, crash=not no_crash)

@@ -1,38 +1,35 @@
 """The command `demo`: an auction through a local queue and Spark, and an audit of the rows that arrived.
 
 Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them on purpose.
-A streaming query writes them to Parquet. Once the queue is empty, the Parquet files are compared with the sent bids.
+A streaming query writes them to Parquet, and is killed meanwhile. Once the queue is empty, the Parquet files are
+compared with the sent bids.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.demo.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
+from sqs_fifo_spark.demo.query import QueryProcess, one_line
 from sqs_fifo_spark.demo.screen import Entry, Screen, make_screen, print_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _PATIENCE_S = 180.0
 """Seconds for which the demo goes on without a single row arriving."""
 _ENTRIES = 10
 _PAUSE_S = 0.02
 """Between two calls of the bidders, so that bids still come while the query runs."""
-_REFRESH_S = 0.2
+_REFRESH_S = 0.1
 
 # Dummy credentials for the local queue, and nothing of the user's own AWS or proxy settings.
 _ENVIRONMENT = {
@@ -59,31 +56,31 @@ class DemoError(Exception):
         self.status = status
 
 
-def run(messages: int, auctions: int, keep: Path | None) -> int:
+def run(messages: int, auctions: int, keep: Path | None, *, crash: bool = True) -> int:
     """Play the auction and print the audit; return 0 if nothing was lost, doubled or out of order, else 1."""
+    log = ""
     try:
-        with _work_directory(keep) as work:
-            found = _play(bids(messages, auctions), work)
+        work = _work_directory(keep)
+        log = f" (Spark's log: {work / 'spark.log'})"
+        found = _play(bids(messages, auctions), work, crash=crash)
     except DemoError as error:
-        hint = "" if keep else " (Spark's log: run again with --keep DIR)"
-        print(f"demo: {error.text}{hint}", file=sys.stderr)
+        print(f"demo: {error.text}{log if error.status == 1 else ''}", file=sys.stderr)
         return error.status
+    show = f"{sys.executable} -m sqs_fifo_spark journal show {work / 'journal'}"
+    print(f"All of it is kept. Next, look: {show}; spark.read.parquet('{work / 'parquet'}')")
     return 0 if found.is_clean else 1
 
 
-@contextmanager
-def _work_directory(keep: Path | None) -> Iterator[Path]:
+def _work_directory(keep: Path | None) -> Path:
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="sqsfifo-demo-", ignore_cleanup_errors=True) as directory:
-            yield Path(directory)
-        return
+        return Path(tempfile.mkdtemp(prefix="sqsfifo-demo-"))
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise DemoError(f"--keep '{keep}' must be a new or an empty directory", status=2)
     keep.mkdir(parents=True, exist_ok=True)
-    yield keep.resolve()
+    return keep.resolve()
 
 
-def _play(made: Sequence[Bid], work: Path) -> Audit:
+def _play(made: Sequence[Bid], work: Path, *, crash: bool) -> Audit:
     try:
         import pyspark
         from botocore.exceptions import BotoCoreError, ClientError
@@ -99,7 +96,7 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
     print(title, flush=True)
     try:
         with ExitStack() as stack:
-            # Entered last, left first: the query stops, then Spark, the bidders, the queue, the screen.
+            # Entered last, left first: the query stops, then the bidders, the queue, the screen.
             screen = make_screen(len(made), SYSTEM_CLOCK)
             stack.enter_context(screen)
             screen.begin("a local FIFO queue, and bidders who send to it")
@@ -109,21 +106,21 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
             pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="bidders"))
             stack.callback(bidders.leave.set)
             sending = pool.submit(bidders.send)
-            screen.begin(f"Spark {pyspark.__version__} starts, while bids come in")
-            spark = stack.enter_context(_spark(work))
-            screen.begin("the streaming query starts, and runs its first micro-batch")
+            screen.begin(f"Spark {pyspark.__version__} and the streaming query start, while bids come in")
             began_at = SYSTEM_CLOCK.monotonic()
-            query = stack.enter_context(_query(spark, url, work))
-            _watch(query, bidders, sending, SinkLog(work / "parquet"))
+            query = stack.enter_context(QueryProcess(url, work))
+            _watch(query, bidders, sending, SinkLog(work / "parquet"), _crashes(query, len(made)) if crash else [])
             took_s = SYSTEM_CLOCK.monotonic() - began_at
-            screen.begin("Spark stops")
+            screen.begin("the query stops")
     except (BotoCoreError, ClientError) as error:
-        raise DemoError(f"the local queue did not answer as it should: {_one_line(error)}") from None
+        raise DemoError(f"the local queue did not answer as it should: {one_line(error)}") from None
     files = SinkLog(work / "parquet").new_files()
     found = audit(made, read_rows(files))
     micro_batches = len({file.batch_id for file in files})
     repeated = len(list(sendings(made))) - len(made)
     entries = _entries(found, repeated, len(files), micro_batches, took_s)
+    if crash:
+        entries.insert(2, _killed(query.kills, query.worker_kills))
     verdict = "Every bid arrived once and in order." if found.is_clean else "THE GUARANTEE IS BROKEN."
     print_table(title, entries, verdict, is_good=found.is_clean)
     return found
@@ -167,81 +164,36 @@ class _Bidders:
                 return
 
 
-@contextmanager
-def _failing(what: str) -> Iterator[None]:
-    """Raise DemoError for an error of Spark's: `what` has failed, and why."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+@dataclass(frozen=True)
+class _Crash:
+    """A kill that is due in the first micro-batch after `delivered` messages have arrived."""
 
-    try:
-        yield
-    except (PySparkException, Py4JError, OSError) as error:
-        raise DemoError(f"{what}: {_one_line(error)}") from None
+    delivered: int
+    step: str
+    kill: Callable[[], None]
 
 
-@contextmanager
-def _spark(work: Path) -> Iterator[SparkSession]:
-    """Spark on this machine, silent: the output of the JVM and its workers goes to `spark.log`."""
-    from pyspark.sql import SparkSession
-
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("sqs-fifo-spark demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-        .config("spark.local.dir", str(work / "spark"))
-    )
-    with _failing("Spark did not start; it needs Java 17 or later"), _stderr_to(work / "spark.log"):
-        spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
+def _crashes(query: QueryProcess, total: int) -> list[_Crash]:
+    return [
+        _Crash(total // 8, "kill -9 of one of Spark's Python workers; Spark runs its task again", query.kill_a_worker),
+        _Crash(
+            total // 3,
+            "kill -9 of the query, driver and JVM; it starts again, on the same checkpoint and journal",
+            query.kill_and_restart,
+        ),
+    ]
 
 
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Let all that is started in this block write its standard error to `path`, for as long as it lives."""
-    sys.stderr.flush()
-    ours = os.dup(2)
-    try:
-        with path.open("ab") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+def _watch(
+    query: QueryProcess, bidders: _Bidders, sending: Future[None], log: SinkLog, crashes: Sequence[_Crash]
+) -> None:
+    """Show the progress until all is sent and the queue is empty; DemoError if the query fails, or nothing arrives.
 
-
-@contextmanager
-def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery]:
-    """The streaming query that the demo is about."""
-    with _failing("the query did not start"):
-        query = (
-            spark.readStream.format("sqsfifo")
-            .option("queueUrl", url)
-            .option("journalLocation", str(work / "journal"))
-            .option("waitTimeSeconds", "1")
-            .load()
-            .writeStream.format("parquet")
-            .option("path", str(work / "parquet"))
-            .option("checkpointLocation", str(work / "checkpoint"))
-            .start()
-        )
-    try:
-        yield query
-    finally:
-        query.stop()
-
-
-def _watch(query: StreamingQuery, bidders: _Bidders, sending: Future[None], log: SinkLog) -> None:
-    """Show the progress until all is sent and the queue is empty; DemoError if the query fails, or nothing arrives."""
-    screen = bidders.screen
+    Each of the `crashes` is made when it is due.
+    """
+    screen, left_to_make = bidders.screen, list(crashes)
     delivered = deleted = 0
+    is_flowing = False
     deadline = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
     while True:
         # Before the depth, or bids sent in between would be missed.
@@ -251,8 +203,10 @@ def _watch(query: StreamingQuery, bidders: _Bidders, sending: Future[None], log:
         left = _depth(bidders.sqs, bidders.url)
         deleted = max(deleted, sent - left)
         if arrived := count_rows(log.new_files()):
-            if not delivered:
-                screen.begin("bids arrive, and are deleted from the queue once Spark has committed them")
+            if not is_flowing:
+                again = " again" if delivered else ", and are deleted from the queue once Spark has committed them"
+                screen.begin(f"bids arrive{again}")
+                is_flowing = True
             delivered += arrived
             deadline = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
         screen.arrived(delivered, deleted)
@@ -260,9 +214,14 @@ def _watch(query: StreamingQuery, bidders: _Bidders, sending: Future[None], log:
             return
         if SYSTEM_CLOCK.monotonic() > deadline:
             raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
-        with _failing("the query failed"):
-            if query.awaitTermination(cast(int, _REFRESH_S)):  # it takes parts of a second, and does not say so
-                raise DemoError("the query stopped before the queue was empty")
+        if query.end is not None:
+            raise DemoError(query.end)
+        if left_to_make and delivered >= left_to_make[0].delivered and query.is_in_a_batch:
+            crash = left_to_make.pop(0)
+            screen.begin(crash.step)
+            crash.kill()
+            is_flowing = False
+        SYSTEM_CLOCK.sleep(_REFRESH_S)
 
 
 def _depth(sqs: Any, url: str) -> int:
@@ -272,15 +231,9 @@ def _depth(sqs: Any, url: str) -> int:
     return sum(int(attributes[name]) for name in names)
 
 
-def _one_line(error: Exception) -> str:
-    """Return our own message if one stands in Spark's error, else its first line with a text."""
-    text = str(error)
-    own = re.findall(r"sqs_fifo_spark\.errors\.\w+: (.+)", text)
-    spoken = [line.lstrip(": ") for line in text.splitlines() if line.strip(": ")]
-    if spoken and spoken[0].startswith("An error occurred while calling"):
-        # Py4J's first line only names the call.
-        spoken = spoken[1:]
-    return str(own[-1]) if own else next(iter(spoken), repr(error))
+def _killed(queries: int, workers: int) -> Entry:
+    note = f"with kill -9: the query {queries} x, driver and JVM, and a Python worker of Spark {workers} x"
+    return Entry("killed", f"{queries + workers:,}", note)
 
 
 def _entries(found: Audit, repeated: int, files: int, micro_batches: int, took_s: float) -> list[Entry]:
@@ -297,7 +250,7 @@ def _entries(found: Audit, repeated: int, files: int, micro_batches: int, took_s
         fault("doubled", found.doubled, "rows that had come before"),
         fault("out of order", found.out_of_order, "in their group, within files and across micro-batches"),
         Entry("micro-batches", f"{micro_batches:,}", f"of {rows_each:,.0f} rows on average"),
-        Entry("throughput", f"{found.delivered / took_s:,.0f}/s", f"{took_s:.1f} s from the query's start to the end"),
+        Entry("seconds", f"{took_s:.1f}", "from the query's first start until the queue was empty"),
     ]
     if found.unknown:
         entries.append(fault("unknown", found.unknown, "rows that nobody sent"))

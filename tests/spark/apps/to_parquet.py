@@ -1,4 +1,4 @@
-"""Write a queue into Parquet, through a gate, until killed or stopped. Arguments: directory, options as `name=value`."""
+"""Write a queue into Parquet, through a gate, until killed or stopped. Arguments: directory, options `name=value`."""
 
 from __future__ import annotations
 

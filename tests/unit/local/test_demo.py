@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
@@ -17,7 +21,9 @@ import pytest
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.demo import play as demo
 from sqs_fifo_spark.demo.auction import Audit, Bid, Row, SinkFile, SinkLog, audit, bids, count_rows, read_rows, sendings
+from sqs_fifo_spark.demo.query import QueryProcess, _workers, one_line
 from sqs_fifo_spark.demo.screen import Bars, Lines, Screen, make_screen, print_table
+from tests.helpers import wait_until
 
 BIDS = bids(200, 5)
 CLEAN = Audit(sent=200, delivered=200, lost=0, doubled=0, out_of_order=0, unknown=0)
@@ -169,7 +175,59 @@ def test_used_directory_is_not_overwritten(tmp_path: Path, capsys: pytest.Captur
 )
 def test_error_is_told_in_one_line(text: str, line: str) -> None:
     """A person sees our own message if there is one, else the first line that says something."""
-    assert demo._one_line(ValueError(text)) == line
+    assert one_line(ValueError(text)) == line
+
+
+# What it kills
+
+STAND_IN = """
+import os, subprocess, sys, time
+if sys.argv[1:] == ["-m", "pyspark.daemon", "pyspark.worker"]:
+    os.fork()  # the daemon's worker
+    time.sleep(60)
+else:
+    print("said", flush=True)
+    subprocess.Popen([sys.executable, "-c", sys.argv[1], "-m", "pyspark.daemon", "pyspark.worker"])
+    sys.stdin.read()
+"""
+
+
+class StandIn(QueryProcess):
+    """A process tree such as Spark's: driver, daemon, worker."""
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._command = [sys.executable, "-c", STAND_IN, STAND_IN]
+        return super()._start()
+
+    @property
+    def workers(self) -> list[int]:
+        return _workers(self._process.pid)
+
+
+def test_a_worker_is_killed_alone_and_a_query_with_all_of_its_group(tmp_path: Path) -> None:
+    """The daemon is no worker; what was killed is counted; the query that was killed is started again."""
+    query = StandIn("url", tmp_path)
+    with query:
+        query.kill_a_worker()
+        wait_until(lambda: query.workers, 30, "the worker is there")
+        [worker] = query.workers
+        query.kill_a_worker()
+        wait_until(lambda: query.workers != [worker], 30, "the worker is gone")
+        assert query.end is None
+        first = query._process.pid
+        query.kill_and_restart()
+        assert query._process.pid != first
+        wait_until(lambda: query.workers, 30, "the next one has a worker")
+        assert (query.kills, query.worker_kills) == (1, 1)
+        os.killpg(query._process.pid, signal.SIGTERM)
+        wait_until(lambda: query.end, 30, "it has ended")
+        assert query.end == "said"
+
+
+def test_the_table_says_what_was_killed() -> None:
+    assert demo._killed(1, 1) == (
+        "killed", "2", "with kill -9: the query 1 x, driver and JVM, and a Python worker of Spark 1 x", None
+    )  # fmt: skip
 
 
 # What it shows while it plays, and its table
@@ -286,7 +344,7 @@ def test_the_table_shows_every_figure_of_the_audit(capsys: pytest.CaptureFixture
         "  doubled               0   rows that had come before",
         "  out of order          0   in their group, within files and across micro-batches",
         "  micro-batches         5   of 40 rows on average",
-        "  throughput        100/s   2.0 s from the query's start to the end",
+        "  seconds             2.0   from the query's first start until the queue was empty",
         "",
         "Every bid arrived.",
     ]
