@@ -11,8 +11,6 @@ import pytest
 
 from sqs_fifo_spark import await_termination
 
-HANDLERS = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-
 
 class Query:
     """A query as Spark Connect has it. Signals come when it is waited for, or asked for its status."""
@@ -68,10 +66,11 @@ def test_a_signal_stops_a_query_and_says_where(
     query: Query, timeout_s: float, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once when it is idle, else after the micro-batch, unless time or patience ends; handlers are put back."""
+    handlers = [signal.getsignal(number) for number in (INT, TERM)]
     await_termination(cast(Any, query), timeout_s)
     assert capsys.readouterr().err == (f"{line}\n" if line else "")
     assert query.is_stopped == bool(line)
-    assert [signal.getsignal(number) for number in (INT, TERM)] == HANDLERS
+    assert [signal.getsignal(number) for number in (INT, TERM)] == handlers
 
 
 def test_another_thread_than_the_main_one_is_refused() -> None:
