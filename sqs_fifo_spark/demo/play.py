@@ -170,12 +170,13 @@ class _Crash:
 
     delivered: int
     step: str
-    kill: Callable[[], None]
+    kill: Callable[[], bool]
+    """Return False if this was no moment for it."""
 
 
 def _crashes(query: QueryProcess, total: int) -> list[_Crash]:
     return [
-        _Crash(total // 8, "kill -9 of one of Spark's Python workers; Spark runs its task again", query.kill_a_worker),
+        _Crash(total // 8, "kill -9 of a busy one of Spark's Python workers", query.kill_a_worker),
         _Crash(
             total // 3,
             "kill -9 of the query, driver and JVM; it starts again, on the same checkpoint and journal",
@@ -216,10 +217,9 @@ def _watch(
             raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
         if query.end is not None:
             raise DemoError(query.end)
-        if left_to_make and delivered >= left_to_make[0].delivered and query.is_in_a_batch:
-            crash = left_to_make.pop(0)
-            screen.begin(crash.step)
-            crash.kill()
+        due = left_to_make[0] if left_to_make and delivered >= left_to_make[0].delivered else None
+        if due and query.is_in_a_batch and due.kill():
+            screen.begin(left_to_make.pop(0).step)
             is_flowing = False
         SYSTEM_CLOCK.sleep(_REFRESH_S)
 

@@ -30,6 +30,7 @@ class QueryProcess:
         self._work = work
         self._said = work / "query.txt"
         self.kills = self.worker_kills = 0
+        self._cpu_ticks: dict[int, int] = {}
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -66,33 +67,39 @@ class QueryProcess:
         )
         return planned > committed
 
-    def kill_and_restart(self) -> None:
-        """End driver and JVM with SIGKILL, and start them again."""
+    def kill_and_restart(self) -> bool:
+        """End driver and JVM with SIGKILL, start them again, and return True."""
         os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.wait() == -signal.SIGKILL:
             self.kills += 1
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process = self._start()
+        return True
 
-    def kill_a_worker(self) -> None:
-        """End the youngest of the Python workers that run tasks with SIGKILL; nothing is done if there is none."""
-        workers = _workers(self._process.pid)
-        with suppress(ProcessLookupError):  # it has ended by itself
-            for pid in workers[-1:]:
-                os.kill(pid, signal.SIGKILL)
-                self.worker_kills += 1
+    def kill_a_worker(self) -> bool:
+        """End a Python worker that runs a task with SIGKILL; return False if none has worked since the last call."""
+        before, self._cpu_ticks = self._cpu_ticks, _workers(self._process.pid)
+        for pid, ticks in self._cpu_ticks.items():
+            if ticks > before.get(pid, ticks):
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.SIGKILL)
+                    self.worker_kills += 1
+                    return True
+        return False
 
 
-def _workers(ancestor: int) -> list[int]:
-    """Return the Python workers below the process `ancestor`, oldest first."""
+def _workers(ancestor: int) -> dict[int, int]:
+    """Return the Python workers below the process `ancestor`, and the processor time that each has used, in ticks."""
     parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
     commands: dict[int, list[bytes]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             pid = int(folder.name)
-            # The name, in brackets, may hold anything; after it stand the state and the parent.
-            parents[pid] = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            # The name, in brackets, may hold anything; after it stand the state, the parent and, later, the times.
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            parents[pid], ticks[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
             commands[pid] = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")[-3:]
 
     def descends(pid: int) -> bool:
@@ -102,7 +109,7 @@ def _workers(ancestor: int) -> list[int]:
 
     # The daemon has the same command line, but the JVM for a parent.
     both = [pid for pid, command in commands.items() if command == _WORKER and descends(pid)]
-    return sorted(pid for pid in both if commands.get(parents[pid]) == _WORKER)
+    return {pid: ticks[pid] for pid in both if commands.get(parents[pid]) == _WORKER}
 
 
 def one_line(error: Exception) -> str:

@@ -183,7 +183,8 @@ def test_error_is_told_in_one_line(text: str, line: str) -> None:
 STAND_IN = """
 import os, subprocess, sys, time
 if sys.argv[1:] == ["-m", "pyspark.daemon", "pyspark.worker"]:
-    os.fork()  # the daemon's worker
+    if os.fork() == 0:  # the worker
+        while time.process_time() < 30: pass
     time.sleep(60)
 else:
     print("said", flush=True)
@@ -201,18 +202,17 @@ class StandIn(QueryProcess):
 
     @property
     def workers(self) -> list[int]:
-        return _workers(self._process.pid)
+        return list(_workers(self._process.pid))
 
 
 def test_a_worker_is_killed_alone_and_a_query_with_all_of_its_group(tmp_path: Path) -> None:
     """The daemon is no worker; what was killed is counted; the query that was killed is started again."""
     query = StandIn("url", tmp_path)
     with query:
-        query.kill_a_worker()
         wait_until(lambda: query.workers, 30, "the worker is there")
         [worker] = query.workers
-        query.kill_a_worker()
-        wait_until(lambda: query.workers != [worker], 30, "the worker is gone")
+        wait_until(query.kill_a_worker, 30, "it works")
+        wait_until(lambda: worker not in query.workers, 30, "the worker is gone")
         assert query.end is None
         first = query._process.pid
         query.kill_and_restart()
