@@ -66,8 +66,9 @@ def run(messages: int, auctions: int, keep: Path | None, *, crash: bool = True) 
     except DemoError as error:
         print(f"demo: {error.text}{log if error.status == 1 else ''}", file=sys.stderr)
         return error.status
-    show = f"{sys.executable} -m sqs_fifo_spark journal show {work / 'journal'}"
-    print(f"All of it is kept. Next, look: {show}; spark.read.parquet('{work / 'parquet'}')")
+    show = f"{sys.executable} -m sqs_fifo_spark journal show --journal-location {work / 'journal'}"
+    rows = f"spark.read.parquet('{work / 'parquet'}')"
+    print(f"All is kept in {work}. Look at the journal: {show}; at the rows, in pyspark: {rows}")
     return 0 if found.is_clean else 1
 
 
@@ -232,7 +233,7 @@ def _depth(sqs: Any, url: str) -> int:
 
 
 def _killed(queries: int, workers: int) -> Entry:
-    note = f"with kill -9: the query {queries} x, driver and JVM, and a Python worker of Spark {workers} x"
+    note = f"with kill -9: the query {queries} x, and a Python worker of Spark {workers} x"
     return Entry("killed", f"{queries + workers:,}", note)
 
 

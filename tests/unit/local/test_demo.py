@@ -226,7 +226,7 @@ def test_a_worker_is_killed_alone_and_a_query_with_all_of_its_group(tmp_path: Pa
 
 def test_the_table_says_what_was_killed() -> None:
     assert demo._killed(1, 1) == (
-        "killed", "2", "with kill -9: the query 1 x, driver and JVM, and a Python worker of Spark 1 x", None
+        "killed", "2", "with kill -9: the query 1 x, and a Python worker of Spark 1 x", None
     )  # fmt: skip
 
 
