@@ -30,7 +30,7 @@ PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, and audit what arrived
+demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, kill the query meanwhile, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
 # These tests compute more than they wait, so as many at once as there are cores; and one file has a fourth of the work,
