@@ -100,3 +100,6 @@ def __getattr__(name: str) -> Any:
 
     Raises MissingPackageError where there is no PySpark, or an older one than 4.0, for those that need it.
     """
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
