@@ -46,7 +46,7 @@ def open_journal(journal_location: str, chosen: Mapping[str, str | None], queue:
 
 
 def look_at(journal: Journal, track: Track) -> dict[str, Any]:
-    """Return the JSON of `journal show`, whose fields `docs/cli.md` explains.
+    """Return the JSON of `journal show`, whose fields `docs/cli-journal.md` explains.
 
     `track` goes once through the objects that are read. Raises JournalUnavailableError, and JournalCorruptError for a
     ledger that is damaged.
