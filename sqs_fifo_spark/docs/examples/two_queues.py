@@ -10,7 +10,7 @@ their messages are deleted like all others. So the watermark's delay must be lon
   the queue keeps messages;
 - in a backlog: as long as the longest group takes to drain, for a micro-batch has at most ten messages of each.
 
-The watermark is that of the slower queue. While one of them is empty it stands still, and so the join's state grows.
+The watermark is that of the slower queue. While one of them brings nothing it stands still, and the state grows.
 """
 
 from __future__ import annotations
