@@ -49,8 +49,9 @@ def build(spark: SparkSession, queue_url: str, home: str) -> StreamingQuery:
 
 
 def main() -> None:
-    spark = SparkSession.builder.appName("running auction").getOrCreate()
-    build(spark, *sys.argv[1:]).awaitTermination()
+    # Each has a state store; the checkpoint keeps their number for good.
+    builder = SparkSession.builder.appName("running auction").config("spark.sql.shuffle.partitions", 4)
+    build(builder.getOrCreate(), *sys.argv[1:]).awaitTermination()
 
 
 if __name__ == "__main__":

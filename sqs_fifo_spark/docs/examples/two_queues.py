@@ -45,7 +45,9 @@ def late_rows(query: StreamingQuery) -> int:
 
 
 def main() -> None:
-    query = build(SparkSession.builder.appName("two queues").getOrCreate(), *sys.argv[1:])
+    # Each has a state store; the checkpoint keeps their number for good.
+    builder = SparkSession.builder.appName("two queues").config("spark.sql.shuffle.partitions", 4)
+    query = build(builder.getOrCreate(), *sys.argv[1:])
     while not query.awaitTermination(60):
         print(f"{late_rows(query)} rows were late lately", flush=True)
 
