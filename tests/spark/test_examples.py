@@ -210,8 +210,8 @@ def test_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
         port = str(free.getsockname()[1])
     first, *others = (code.replace(_PORT, port) for kind, code in blocks if kind == "sh")
     is_open = f"(: </dev/tcp/127.0.0.1/{port}) 2>/dev/null"
-    script = f"{first.strip()} &\nuntil {is_open}; do sleep 0.1; done\n{''.join(others)}"
-    printed = run_to_end(["bash", "-c", script], tmp_path, variables)
+    start = f"{first.strip()} &\ntrap 'kill %1' EXIT\nuntil {is_open}; do sleep 0.1; done\n"
+    printed = run_to_end(["bash", "-c", start + "".join(others)], tmp_path, variables)
     printed = " ".join(printed.split())
     pieces = re.split("…|\n", "\n".join(text for kind, text in blocks if kind == "text"))
     assert [piece for piece in pieces if " ".join(piece.split()) not in printed] == []
