@@ -54,9 +54,9 @@ def test_no_option_takes_a_control_character(option: Any, value: str) -> None:
 def test_nothing_that_is_read_is_ever_run() -> None:
     """No module of the source unpickles, evaluates, or starts anything; Spark alone pickles between its processes."""
     package = Path(sqs_fifo_spark.__file__).parent
-    # `interpreter` asks another Python what it has, before any query, and `doctor` starts a Spark; they read nothing of
-    # the journal or the queue. `commands` and the package itself import the package's own modules, `credentials` the one
-    # an option names; `init` looks up where the package is installed. The demo starts a query of its own.
+    # `interpreter` asks another Python what it has, before any query, and `doctor` starts a Spark, the demo a query of
+    # its own; they read nothing of the journal or the queue. `commands` and the package itself import the package's own
+    # modules, `credentials` the one that an option names; `init` looks up where the package is installed.
     others = {"__init__.py", "__main__.py", "interpreter.py", "cli/__init__.py", "cli/python_checks.py"}
     others |= {"cli/commands.py", "cli/init.py", "aws/credentials.py", "demo/query.py"}
     modules = [
