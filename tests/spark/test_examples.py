@@ -28,6 +28,7 @@ from tests.spark.sink import take_all
 from tests.spark.support import LONG_S, ROOT, SPARK_VERSION, Rig, failure, require_alive, running
 from tests.unit.test_readme import DOCS, snippets
 
+pytestmark = pytest.mark.long  # they show what can be built, and no law
 _NUMBERS = itertools.count()
 _HOLD_S = 300
 _PORT = "9324"
@@ -194,7 +195,6 @@ def test_a_loop_becomes_a_query(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(row.body for row in rig.spark.read.parquet(f"{rig.home}/bids").collect()) == ["100", "110"]
 
 
-@pytest.mark.long
 @pytest.mark.skipif(SPARK_VERSION < (4, 2), reason="AvailableNow drains a queue, and a listener has figures, since 4.2")
 def test_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     """In two terminals: one for the queue, on a port of its own, and one for the rest. Each prints what is shown."""
