@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.helpers import depth, in_all_tests, wait_until
+from tests.helpers import depth, wait_until
 from tests.spark.setups import environment, run_to_end, settings
 from tests.spark.sink import take_all
 from tests.spark.support import LONG_S, ROOT, SPARK_VERSION, Rig, failure, require_alive, running
@@ -68,7 +68,7 @@ def test_json_is_written_as_columns_and_the_rest_as_it_came(rig: Rig) -> None:
     assert sorted(row.body for row in table if row.kind == "other") == sorted(others)
 
 
-@pytest.mark.parametrize(("delay", "is_late"), [("1 minute", True), in_all_tests("15 minutes", False)])
+@pytest.mark.parametrize(("delay", "is_late"), [("1 minute", True), ("15 minutes", False)])
 def test_a_join_drops_what_a_group_brings_late(rig: Rig, delay: str, is_late: bool) -> None:
     """The first bid for lot-2 is held elsewhere, and the second stands behind it; lot-3 has a backlog."""
     lots = rig.create_queue("lots.fifo")
