@@ -11,6 +11,7 @@
     plans/00000000000000000003-00000000000000000042-1f...  by the driver of claim 3: a deal of epoch 42 that is too long
                                                            for its plans, with a checksum: see `plan`
     skipped/<message id>                                   a message that an operator has moved aside: see `repair`
+    pointers/<message id>                                  one that stands aside as a pointer: its payload stays
 
 A sink's journal has the same identity; `sink.record` describes its other objects.
 
@@ -56,6 +57,7 @@ _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
 _PLAN = re.compile(r"-(\d{20})$")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _SKIPPED_NAME = re.compile(r"skipped/([0-9A-Za-z_-]{1,100})")
+_POINTER_NAME = re.compile(r"pointers/([0-9A-Za-z_-]{1,100})")
 _LEDGER_NAME = re.compile(r"ledger/(\d{20})-(\d{20})\.json")
 _NO_LEDGER = (0, 0)
 
@@ -217,6 +219,14 @@ class Journal(ClaimedJournal):
     def put_skip(self, message_id: str, mark: Mapping[str, Any]) -> None:
         """Mark this message: no driver that opens the journal from now on serves it. The mark stays, as a record."""
         self.store.put_if_absent(_skipped_name(message_id), to_json(mark))
+
+    def pointers_aside(self) -> frozenset[str]:
+        """Return the ids of the messages that stand aside as pointers. Runs on a driver, and in a task."""
+        return frozenset(match[1] for match in map(_POINTER_NAME.fullmatch, self.store.list("pointers")) if match)
+
+    def put_pointer_aside(self, message_id: str) -> None:
+        """Note that this message is to stand aside as a pointer: whoever opens the journal later keeps its payload."""
+        self.store.put_if_absent(f"pointers/{message_id}", b"{}")
 
     # Ledgers
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, SqsFifoError
+from sqs_fifo_spark.payloads.pointer import pointer_in
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.driver.startup import settle_claim
 from sqs_fifo_spark.source.journal_objects import Journal
@@ -140,13 +141,18 @@ def skip(
     `is_on_host` says that another machine may have another place of that name, as with a path.
 
     Only after that is it marked, so a crash in between leaves it in both places, and the next call puts it aside once
-    more. If it is marked already, nothing is put aside, and False returned. Raises as `find`; the errors of
-    `put_aside`; and FencedError if a query has opened the journal before the mark, which then does not know of it, or
-    if another command has moved the message to another place meanwhile.
+    more. If what stands aside is a pointer, the source never deletes its payload. If it is marked already, nothing is
+    put aside, and False returned. Raises as `find`; the errors of `put_aside`; and FencedError if a query has opened
+    the journal before the mark, which then does not know of it, or if another command has moved the message to another
+    place meanwhile.
     """
     is_new = takeover.journal.skip_of(message_id) is None
     if is_new:
         row = find(takeover.journal, epoch, message_id)
+        if _is_pointer(row):
+            # A query that opened the journal before this may read the payload and delete it: so nothing is moved then.
+            takeover.journal.put_pointer_aside(message_id)
+            takeover.require_claim()
         put_aside(row)
         moved = datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
         host = socket.gethostname()
@@ -199,6 +205,13 @@ def release(takeover: Takeover, queue: Queue) -> Counter[Outcome]:
     released = queue.release(newest.values())
     takeover.require_claim()
     return released
+
+
+def _is_pointer(row: pa.RecordBatch) -> bool:
+    """Return whether the message of this row has its payload on S3 still."""
+    body, attributes = (row.column(name)[0].as_py() for name in ("body", "messageAttributes"))
+    texts = {name: value["stringValue"] for name, value in attributes or ()}
+    return body is not None and pointer_in(body, texts) is not None
 
 
 def _place(row: pa.RecordBatch) -> dict[str, Any]:

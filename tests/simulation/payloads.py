@@ -167,8 +167,8 @@ class Bucket:
     def audit(self, served: Iterable[Row]) -> None:
         """Bounded: the payload of a message that was served, and deleted by us, is gone, or named by the ledger.
 
-        But for one whose message SQS has refused to delete, or somebody has moved aside before the query read it. A new
-        query does not know what a dead one had deleted since its last ledger.
+        But for one whose message SQS has refused to delete, or that an operator wanted to move aside before the query
+        read it. A new query does not know what a dead one had deleted since its last ledger.
         """
         if not self._world.options.delete_payloads:
             if self._deleted:
@@ -179,6 +179,8 @@ class Bucket:
         for row in served:
             key = self._key.get(row.message_id)
             if key is None or key not in self._objects or row.body is None or row.message_id in self._refused:
+                continue
+            if f"pointers/{row.message_id}" in self._world.store.objects:
                 continue
             if Pointer(BUCKET, key).url not in named:
                 self._violate(f"bounded: the payload {key} is left, and nothing names it")

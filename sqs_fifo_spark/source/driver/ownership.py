@@ -70,6 +70,8 @@ class Ownership:
         self._drop_pool = drop_pool
         self._payload_deletes = payload_deletes
         payload_deletes.add(opened_journal.ledger.payloads)
+        self._kept = self.journal.pointers_aside() if payload_deletes.are_made else frozenset[str]()
+        """Ids of messages whose payloads stay."""
         self._judged: Epoch | None = None
         """The epoch that was judged last while this driver owned the journal."""
         self._dropping: Answer[None] | None = None
@@ -248,7 +250,8 @@ class Ownership:
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
         self._payload_deletes.add(verdict.payloads)
-        unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
+        served = (each._replace(payload="") if key in self._kept else each for key, each in verdict.served.items())
+        unconfirmed = self._delete([*served, *verdict.copies.values(), *again])
         # 3 to 5. Put the ledger, check the claim, drop what is behind it.
         self._put(
             Ledger(

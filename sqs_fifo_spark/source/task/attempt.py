@@ -66,6 +66,8 @@ class Attempt:
         self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
         """Served messages of the chain that SQS has not confirmed to have deleted."""
         self._skipped = deal.skipped
+        self._kept = journal.pointers_aside() if payloads.deletes.are_made else frozenset[str]()
+        """Ids of messages whose payloads stay."""
         self._refused: set[str] = set()
         """Handles among those that SQS has refused."""
         self._sieve = Sieve(
@@ -241,7 +243,8 @@ class Attempt:
         for receipt, outcome in outcomes:
             if outcome is Outcome.DONE:
                 done.add(receipt.receipt_handle)
-                self._payloads.deletes.add(filter(None, [receipt.payload]))
+                if receipt.payload and receipt.message_id not in self._kept:
+                    self._payloads.deletes.add([receipt.payload])
             elif outcome is Outcome.LOST:
                 self._refused.add(receipt.receipt_handle)
             else:

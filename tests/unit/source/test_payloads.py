@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any, cast
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import EpochSettledError, PayloadError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, PayloadError
 from sqs_fifo_spark.payloads.buckets import CONCURRENT_CALLS
 from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer, body_of
 from sqs_fifo_spark.source import repair
@@ -259,6 +260,38 @@ def test_the_row_that_is_moved_aside_is_the_one_that_is_served(world: World, bod
     world.read(plan)
     assert repair.find(journal, 1, message_id).column("body").to_pylist() == ["a1"]
     assert query.driver
+
+
+@in_both_modes_with(**GIVEN, numPartitions="1")
+def test_the_payload_of_a_pointer_that_stands_aside_stays(world: World, bodies: Bodies) -> None:
+    """A query reads it before the mark, and the next one, which knows the mark, does not serve it."""
+    world.send("a1")
+    world.kill("-- batch 0 is planned", Query(world).trigger)
+    message_id, aside = world.sent[0].message_id, list[str]()
+
+    def put_aside(row: pa.RecordBatch) -> None:
+        aside.append(row.column("body")[0].as_py())
+        world.kill("-- batch 0 is read", Query(world).resume)
+
+    taken = repair.take_over(world.journal(), world.clock)
+    with pytest.raises(FencedError, match="but a query has opened the journal"):
+        repair.skip(taken, 1, message_id, world.clock, to="a list", put_aside=put_aside)
+    world.die()
+    Query(world).resume().drain()
+    assert (world.bodies(), world.present()) == ([], set())
+    assert bodies.objects == {"a1": b"a1"}
+    assert "s3Key" in aside[0]
+
+
+def test_a_pointer_is_not_moved_aside_from_a_query_that_runs(world: World, bodies: Bodies) -> None:
+    """It opened the journal before it could know that the payload is to stay."""
+    world.send("a1")
+    world.kill("-- batch 0 is planned", Query(world).trigger)
+    taken = repair.take_over(world.journal(), world.clock)
+    Query(world).resume().claim()
+    with pytest.raises(FencedError):
+        repair.skip(taken, 1, world.sent[0].message_id, world.clock, to="a list", put_aside=pytest.fail)
+    assert bodies.objects
 
 
 def test_a_segment_has_no_column_of_what_no_row_has(world: World) -> None:
