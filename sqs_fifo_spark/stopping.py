@@ -13,7 +13,6 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOOK_S = 0.2
 """Between two looks for a signal, or for the query's end: no call into Spark can be left before its own end."""
 _IDLE_S = 1.0
@@ -32,7 +31,7 @@ def await_termination(query: StreamingQuery, stop_timeout_s: float = 60.0) -> No
     Raises StreamingQueryException if the query fails, before or after the signal, and ValueError in another thread
     than the main one, where Python has no signals.
     """
-    with _signals() as come, _deaf_jvm(query):
+    with signals(signal.SIGINT, signal.SIGTERM) as come, _deaf_jvm(query):
         while not come:
             if query.awaitTermination(cast(int, _LOOK_S)):  # it takes parts of a second, and does not say so
                 return
@@ -44,10 +43,10 @@ def await_termination(query: StreamingQuery, stop_timeout_s: float = 60.0) -> No
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Yield the numbers of the signals that have come so far; nothing else is done at them in this block."""
+def signals(*numbers: int) -> Iterator[list[int]]:
+    """Yield those of these signals that have come so far; nothing else is done at them in this block."""
     come: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: come.append(number)) for number in _SIGNALS}
+    before = {number: signal.signal(number, lambda number, _: come.append(number)) for number in numbers}
     try:
         yield come
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from typing import Any
 
@@ -52,6 +53,23 @@ def test_the_querys_own_error_is_raised(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(EndedError, match="why"):
         sqs_fifo_spark.show_progress(Query(*reports((10, 40), (10, 30)), error=EndedError("why")))  # type: ignore[arg-type]
     assert "10/40" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_the_bar_and_cuts_no_call_to_spark() -> None:
+    """The call that it comes in returns first, and the handler of before is back."""
+    returned = []
+
+    class Interrupted(Query):
+        def awaitTermination(self, timeout: float) -> bool:
+            signal.raise_signal(signal.SIGINT)
+            returned.append(timeout)
+            return super().awaitTermination(timeout)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        sqs_fifo_spark.show_progress(Interrupted(*reports((10, 40), (10, 30))))  # type: ignore[arg-type]
+    assert returned == [0.5]
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_without_rich_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
