@@ -45,13 +45,14 @@ def start(spark: SparkSession, queue_url: str, data: str, **trigger: bool) -> St
 
 
 def main() -> None:
-    """Run the query until it is stopped, and serve its figures to Prometheus."""
+    """Run the query until Ctrl-C or SIGTERM, and serve its figures to Prometheus."""
     spark = SparkSession.builder.appName("bids").getOrCreate()
     sqs_fifo_spark.register(spark)
     spark.streams.addListener(SqsFifoListener(Prometheus()))
     start_http_server(9108)
     data = os.environ.get("DATA", str(Path("data").absolute()))
-    start(spark, os.environ["QUEUE_URL"], data).awaitTermination()
+    sqs_fifo_spark.await_termination(start(spark, os.environ["QUEUE_URL"], data))
+    spark.stop()
 
 
 if __name__ == "__main__":
