@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from errno import EADDRINUSE
 from types import FrameType
 from typing import Any
 
@@ -135,7 +136,8 @@ def local_queue(
     except (ValueError, OverflowError) as error:
         raise click.UsageError(f"the local queue cannot start: {str(error).rstrip('.')}.") from None
     except OSError as error:
-        raise click.ClickException(f"the local queue cannot start: {error}") from None
+        reason = f"{error}. Give another --port, such as 0 for a free one" if error.errno == EADDRINUSE else error
+        raise click.ClickException(f"the local queue cannot start: {reason}") from None
     return 0
 
 

@@ -51,7 +51,8 @@ class OptionTable:
         values = {self._fields[key.lower()]: _value(self[key], value) for key, value in written.items()}
         for name, option in self.by_field.items():
             if option.is_required and name not in values:
-                raise OptionError(f"option '{option.name}' is missing. {option.meaning}{beside_missing}")
+                meaning = option.meaning[0].lower() + option.meaning[1:]
+                raise OptionError(f"option '{option.name}' is missing. Give {option.name}, {meaning}{beside_missing}")
             if option.needs and name in values and self._fields[option.needs.lower()] not in values:
                 raise OptionError(
                     f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "

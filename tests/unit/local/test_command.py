@@ -65,10 +65,12 @@ def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], status: 
 
 
 def test_command_whose_port_is_in_use_says_so() -> None:
-    """Exit status 3: somebody else has it."""
+    """Exit status 3: somebody else has it, and another one is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert port in one_line(3, "--port", port)
+        line = one_line(3, "--port", port)
+    assert port in line
+    assert "Give another --port" in line
 
 
 def one_line(status: int, *flags: str) -> str:
