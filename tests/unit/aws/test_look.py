@@ -77,8 +77,9 @@ def test_what_may_pass_is_left_to_the_query(
 
 
 def test_a_queue_that_this_process_cannot_reach_is_left_to_the_query(server: LocalQueueServer) -> None:
-    """A refused connection, and a process without credentials: another one may have both."""
+    """A refused connection, and a process without credentials, or their function: another one may have them."""
     look_at_queue(options(server, server.queue_url("bids.fifo"), profile="none-such"))
+    look_at_queue(options(server, server.queue_url("bids.fifo"), credentialsProvider="none_such:keys"))
     gone = options(server, server.queue_url("bids.fifo"))
     server.stop()
     look_at_queue(gone)
