@@ -6,6 +6,10 @@ nothing. Only the reader process beside the driver ever makes a `Driver`.
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,6 +45,12 @@ except ImportError:  # before Spark 4.2, which neither limits a read nor asks fo
         """Stands for Spark's class of that name where there is none."""
 
     ReadLimit = ReadMaxRows = None  # type: ignore[assignment,misc]
+
+
+_READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+"""Spark's module that runs as the reader process's main one."""
+_LOOK_S = 0.2
+"""Between two looks for the JVM."""
 
 
 class SqsFifoPartition(InputPartition):
@@ -138,6 +148,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver_or_none is None:
             # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
+            _let_ctrl_c_end_the_jvm_first()
             self._driver_or_none = Driver(
                 self._options,
                 queue=Queue(self._options, SYSTEM_CLOCK, self._pools.make, deletes=DRIVER_DELETES),
@@ -147,3 +158,24 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 payload_deletes=self._payload_deletes(),
             )
         return self._driver_or_none
+
+
+def _let_ctrl_c_end_the_jvm_first() -> None:
+    """Go on at SIGINT for as long as the JVM does: it is for the application to end the query.
+
+    Below spark-submit, Ctrl-C goes to the reader process, too. Below Python it does not: Spark has the JVM ignore it
+    there, and the reader process inherits that. A JVM that ends leaves no poll behind, which would hide messages.
+    """
+    is_ours = getattr(sys.modules["__main__"].__spec__, "name", None) == _READER_PROCESS
+    if not is_ours or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+    jvm, has_come = os.getppid(), threading.Event()
+
+    def end_with_jvm() -> None:
+        has_come.wait()
+        while os.getppid() == jvm:
+            SYSTEM_CLOCK.sleep(_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=end_with_jvm, name="end-with-jvm", daemon=True).start()
+    signal.signal(signal.SIGINT, lambda *_: has_come.set())

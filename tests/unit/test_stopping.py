@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -77,3 +79,27 @@ def test_another_thread_than_the_main_one_is_refused() -> None:
     """Before it waits for anything: Python calls handlers in the main thread alone."""
     with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="main thread"):
         pool.submit(await_termination, cast(Any, Query("Processing new data"))).result()
+
+
+_SOURCE = """
+import os, signal, sys, time
+from importlib.util import find_spec
+from sqs_fifo_spark.datasource import SqsFifoDataSource
+from sqs_fifo_spark.schema import SCHEMA
+
+sys.modules["__main__"].__spec__ = find_spec("pyspark.sql.streaming.python_streaming_source_runner")
+signal.signal(signal.SIGINT, signal.default_int_handler)
+url = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+SqsFifoDataSource({"queueUrl": url, "journalLocation": "/journal"}).streamReader(SCHEMA).reportLatestOffset()
+signal.raise_signal(signal.SIGINT)
+time.sleep(1)
+print("it goes on", flush=True)
+os.getppid = lambda: 1
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_ends_the_source_s_own_process_only_with_the_jvm() -> None:
+    """Below spark-submit it gets the signal, too; its end in the middle of a call would be the query's error."""
+    done = subprocess.run([sys.executable, "-c", _SOURCE], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (1, "it goes on\n"), done.stderr
