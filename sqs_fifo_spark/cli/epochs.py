@@ -17,6 +17,8 @@ from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import Offset
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_BYTES = 16 << 20
+"""More than any file of an offset log has."""
 
 
 def epoch_flags(command: F) -> F:
@@ -48,7 +50,8 @@ def epoch_of(journal: Journal, epoch: int | None, batch: int | None, checkpoint:
             "below 'offsets' too, and give that directory as --checkpoint-location."
         )
     store = open_store(checkpoint if is_url else str(Path(checkpoint).absolute()), BY_ENVIRONMENT)
-    data, before = (store.get(f"offsets/{number}") for number in (batch, batch - 1))
+    # Not `get`, which makes a folder's names durable: this one is Spark's, and perhaps on a mount that cannot do it.
+    data, before = (store.get_range(f"offsets/{number}", 0, _MOST_BYTES) for number in (batch, batch - 1))
     if data is None:
         raise DataLossError(
             f"the checkpoint at '{checkpoint}' has no micro-batch {batch}: no 'offsets/{batch}' is there. Give the "

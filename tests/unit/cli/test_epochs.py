@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.journal import file_store
 from tests.unit.cli.conftest import Rig, error_of, lines, output_of
 
 OTHER_SOURCE = '{"topic": {"0": 7}}'
@@ -52,6 +55,22 @@ def test_a_micro_batch_is_as_good_as_its_epoch(
     aside = str(tmp_path / "aside.jsonl")
     done = rig.on_journal("skip", *place, "--message-id", rows[0]["messageId"], "--to-file", aside)
     assert "of epoch 1 is in" in output_of(done)
+
+
+def test_a_checkpoint_is_only_read(
+    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it taken for a damaged disk where it is a mount whose folders have no fsync."""
+
+    def sync(folder: Path) -> None:
+        if checkpoint in (folder, *folder.parents):
+            raise file_store._DoubtfulError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    checkpoint = tmp_path / "checkpoint"
+    before = sorted(checkpoint.rglob("*"))
+    monkeypatch.setattr(file_store, "_sync_folder", sync)
+    assert lines(rig.on_journal("cat", *in_batch(4, checkpoint), "--json"))
+    assert sorted(checkpoint.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
