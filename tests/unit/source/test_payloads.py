@@ -271,7 +271,7 @@ def test_the_payload_of_a_pointer_that_stands_aside_stays(world: World, bodies: 
 
     def put_aside(row: pa.RecordBatch) -> None:
         aside.append(row.column("body")[0].as_py())
-        world.kill("-- batch 0 is read", Query(world).resume)
+        world.kill("-- batch 1 is read", Query(world).resume().drain)
 
     taken = repair.take_over(world.journal(), world.clock)
     with pytest.raises(FencedError, match="but a query has opened the journal"):
