@@ -75,6 +75,25 @@ def test_a_signal_stops_a_query_and_says_where(
     assert [signal.getsignal(number) for number in (INT, TERM)] == handlers
 
 
+def test_a_query_that_another_thread_stops_is_waited_for_to_the_end_of_its_batch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Spark says "terminated" as soon as stop() is called: what the caller does next would meet a batch at work."""
+
+    class Stopped(Query):
+        def awaitTermination(self, timeout: float | None = None) -> bool:
+            return True
+
+        @property
+        def status(self) -> dict[str, Any]:
+            self._looks += 1
+            return {"isTriggerActive": self._looks < 3, "message": "Processing new data"}
+
+    query = Stopped()
+    await_termination(cast(Any, query))
+    assert (query._looks, query.is_stopped, capsys.readouterr().err) == (3, False, "")
+
+
 def test_another_thread_than_the_main_one_is_refused() -> None:
     """Before it waits for anything: Python calls handlers in the main thread alone."""
     with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="main thread"):
