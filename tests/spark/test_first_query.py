@@ -13,6 +13,7 @@ from tests.unit.test_readme import README, snippets
 def ends_when_drained(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def drain(query: StreamingQuery, timeout: float | None = None) -> bool:
         rig.drain(query)
+        query.stop()
         return True
 
     monkeypatch.setattr(StreamingQuery, "awaitTermination", drain)
