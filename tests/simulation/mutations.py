@@ -590,8 +590,8 @@ MUTATIONS.rewritten(
 MUTATIONS.rewritten(
     "say that the query goes on without it, though one began before the mark",
     "source.repair.skip",
-    "        takeover.require_claim()\n",
-    "        pass\n",
+    "    try:\n        takeover.require_claim()\n",
+    "    try:\n        pass\n",
 )
 MUTATIONS.rewritten(
     "take any command for a proof that no query came before it",
