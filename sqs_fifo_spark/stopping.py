@@ -34,8 +34,10 @@ def await_termination(query: StreamingQuery, stop_timeout_s: float = 60.0) -> No
     with signals(signal.SIGINT, signal.SIGTERM) as come, _deaf_jvm(query):
         while not come:
             # It takes parts of a second, undocumented. After stop() in another thread it is True within a batch, too.
-            if query.awaitTermination(cast(int, _LOOK_S)) and not query.status["isTriggerActive"]:
-                return
+            if query.awaitTermination(cast(int, _LOOK_S)):
+                if not query.status["isTriggerActive"]:
+                    return
+                SYSTEM_CLOCK.sleep(_LOOK_S)
         is_between = _end_after_batch(query, come, SYSTEM_CLOCK.monotonic() + stop_timeout_s)
         query.stop()
         query.awaitTermination()

@@ -1,4 +1,4 @@
-"""What `.load()` says of a queue: all that is wrong for good, after one call, and nothing that may pass."""
+"""`.load()` says of a queue all that is wrong for good, after one call, and nothing that may pass."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_markup_of_users_is_text(caller: Caller, browser: Browser) -> None:
 
 
 def test_looking_leaves_no_trace(caller: Caller, browser: Browser, clock: ManualClock, events: list[Event]) -> None:
-    """What time alone has done is shown, and yet no queue notices it: that is the next call's to do."""
+    """The page shows lapses that time alone has brought, and yet no queue notices them: the next call does."""
     message_id = caller.send("1")
     caller.receive(VisibilityTimeout=10)
     counts = caller.server.requests.counts()
@@ -243,7 +243,7 @@ def test_pages_elsewhere_reach_nothing(
 
 
 def test_name_to_listen_on_is_its_own() -> None:
-    """Who starts it with `--host` and a name may call it by that name."""
+    """A queue that is started with `--host` and a name may be called by that name."""
     assert guard.refusal({"Host": "SQS.example:9324"}, "sqs.example") is None
     assert "start it with --host" in str(guard.refusal({"Host": "sqs.example:9324"}, "127.0.0.1"))
 
