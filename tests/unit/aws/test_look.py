@@ -18,6 +18,7 @@ KEYS = {"awsAccessKeyId": "any", "awsSecretAccessKey": "any"}
 
 @pytest.fixture
 def server() -> Iterator[LocalQueueServer]:
+    look_at_queue.cache_clear()  # an earlier server may have had the same port
     with LocalQueueServer() as running:
         queue = {"QueueName": "bids.fifo", "Attributes": {"FifoQueue": "true"}}
         running.run(lambda model: model.call("CreateQueue", queue))
