@@ -18,7 +18,7 @@ from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
 from sqs_fifo_spark.options import AWS_CHAIN, Identity
 
-CONCURRENT_CALLS = 64
+CONCURRENT_CALLS = 160
 KEYS_OF_A_DELETE = 1_000
 _MISSING = ("NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404")
 _REFUSED = (
