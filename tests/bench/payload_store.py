@@ -10,7 +10,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer
@@ -43,16 +43,26 @@ def _answer(head: bytes) -> bytes:
     return b"HTTP/1.1 %s\r\n%s%sContent-Length: %d\r\n\r\n" % (status, place, stamp, len(body)) + body
 
 
-async def _serve(delay_s: float) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                await asyncio.sleep(delay_s)
-                writer.write(_answer(head))
-                await writer.drain()
+class _Answers(asyncio.Protocol):
+    """One connection, whose client waits for each answer before it asks again."""
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+        self._asked = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._asked += data
+        if self._asked.endswith(b"\r\n\r\n"):
+            asyncio.get_running_loop().call_later(self._delay_s, self._transport.write, _answer(self._asked))
+            self._asked = b""
+
+
+async def _serve(delay_s: float) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: _Answers(delay_s), "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
