@@ -48,6 +48,7 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--law", choices=LAWS, metavar="NUMBER", help="run only what shows this law, such as source-4")
+    parser.addoption("--long-share", metavar="K/N", help="of the long tests run only each Nth file's, from file K on")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -68,16 +69,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that show the law that was asked for; and, for xdist's workers, put the costly files first."""
-    asked = config.getoption("--law", default=None)
-    if asked:
-        others = [item for item in items if asked not in numbers(item.iter_markers("law"))]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if asked in numbers(item.iter_markers("law"))]
+    """Keep the tests of the law and the share that were asked for; for xdist's workers, put the costly files first."""
+    kept = items
+    if asked := config.getoption("--law", default=None):
+        kept = [item for item in kept if asked in numbers(item.iter_markers("law"))]
+    if share := config.getoption("--long-share", default=None):
+        from tests.workers import of_share
+
+        kept = of_share(kept, share)
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
     if hasattr(config, "workerinput"):
         from tests.workers import costly_first
 
-        items[:] = costly_first(items)
+        kept = costly_first(kept)
+    items[:] = kept
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,14 @@ def costly_first(items: list[pytest.Item]) -> list[pytest.Item]:
     return sorted(items, key=lambda item: -cost[item.nodeid.split("::")[0]])
 
 
+def of_share(items: list[pytest.Item], share: str) -> list[pytest.Item]:
+    """Return all but the `long` tests of other shares: `0/2` has those of each second file."""
+    number, shares = map(int, share.split("/"))
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = {path for place, path in enumerate(sorted({item.path for item in long})) if place % shares != number}
+    return [item for item in items if item not in long or item.path not in others]
+
+
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]
     """Whole files go to a worker, so that what is costly to set up for a file is set up once."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workers import costly_first, next_file
+from tests.workers import costly_first, next_file, of_share
 
 pytest_plugins = ["pytester"]
 
@@ -40,3 +40,15 @@ def test_files_with_costly_tests_come_first_and_stay_whole(pytester: pytest.Pyte
     assert [item.nodeid for item in costly_first(items)] == [
         f"test_{letter}.py::{name}" for letter in "cbad" for name in ("test_it", "test_more")
     ]
+
+
+def test_shares_have_each_long_test_once_and_all_others_each(pytester: pytest.Pytester) -> None:
+    """Files stay whole: what is set up for one is set up in one share."""
+    text = "import pytest\n@pytest.mark.long\ndef test_it(): pass\ndef test_more(): pass\n"
+    pytester.makepyfile(**{f"test_{letter}": text for letter in "abc"})
+    pytester.makeini("[pytest]\nmarkers =\n    long")
+    items, _ = pytester.inline_genitems()
+    shares = [{item.nodeid for item in of_share(items, share)} for share in ("0/2", "1/2")]
+    assert shares[0] ^ shares[1] == {f"test_{letter}.py::test_it" for letter in "abc"}
+    assert shares[0] & shares[1] == {f"test_{letter}.py::test_more" for letter in "abc"}
+    assert all(shares[0] ^ shares[1] ^ share for share in shares)
