@@ -665,7 +665,8 @@ class Laws:
         self.repairs.audit({row.message_id for row in rows})
         bucket = self._world.bucket
         if bucket is not None and len(self.checkpoints) == 1:
-            bucket.audit(row for row in rows if row.message_id not in self._gone.keys() | self._marked.keys())
+            served = (row for row in rows if row.message_id not in self._gone.keys() | self._marked.keys())
+            bucket.audit(served, self.repairs.asked_for())
 
     def audit_sinks(self) -> None:
         """Judge what the sinks hold: everything that was sent, not taken away and not moved aside; once, in order."""

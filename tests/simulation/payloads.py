@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import PayloadError
@@ -164,11 +164,11 @@ class Bucket:
             if not self._sealed[message_id] - {None}:
                 self._violate(f"delete after commit: the payload {key} goes, and no link has it")
 
-    def audit(self, served: Iterable[Row]) -> None:
+    def audit(self, served: Iterable[Row], asked_for: Container[str]) -> None:
         """Bounded: the payload of a message that was served, and deleted by us, is gone, or named by the ledger.
 
-        But for one whose message SQS has refused to delete, or that an operator wanted to move aside before the query
-        read it. A new query does not know what a dead one had deleted since its last ledger.
+        But for one whose message SQS has refused to delete, or that an operator, who has `asked_for` it, wanted to move
+        aside as a pointer. A new query does not know what a dead one had deleted since its last ledger.
         """
         if not self._world.options.delete_payloads:
             if self._deleted:
@@ -180,7 +180,7 @@ class Bucket:
             key = self._key.get(row.message_id)
             if key is None or key not in self._objects or row.body is None or row.message_id in self._refused:
                 continue
-            if f"pointers/{row.message_id}" in self._world.store.objects:
+            if row.message_id in asked_for and f"pointers/{row.message_id}" in self._world.store.objects:
                 continue
             if Pointer(BUCKET, key).url not in named:
                 self._violate(f"bounded: the payload {key} is left, and nothing names it")

@@ -74,6 +74,10 @@ class RepairLaws:
     def sent(self, row: Row) -> None:
         self._sent[row.message_id] = row
 
+    def asked_for(self) -> set[str]:
+        """Return the messages that any command was to move aside."""
+        return {command.message_id for command in self._commands.values()}
+
     # A command, as it happens
 
     def begins(self, command: Command) -> None:
