@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.crash.cluster import ROOT
+from tests.emulators.product import MODES
 
 PAGE = ROOT / "sqs_fifo_spark" / "docs" / "emulators.md"
-SHOWN = "locks", "receipts", "deduplication", "sequence", "attempts", "redrive", "delays"
+SHOWN = "locks", "receipts", "deduplication", "redrive"
 """Grounds of facts that tests of an ordered consumer rest on; of the others the page has the numbers alone."""
 _MARKS = {"holds": "", "differs": "no", "not supported": "lacks", "not decided": "?"}
 _CODE_PREFIX = "AWS.SimpleQueueService."
@@ -24,24 +25,31 @@ def write(results: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _product(results: Mapping[str, Mapping[str, Any]]) -> str:
-    rows = []
-    for result in results.values():
-        for each in result["product"]:
-            stopped = " and ".join(name for name in ("sink", "source") if each[name])
-            counts = (f"{each[name]:,}" for name in ("sent", "lost", "doubled", "out_of_order"))
-            rows.append((result["version"], f"`{each['mode']}`", *counts, stopped))
-    return _table(("emulator", "`deleteAfter`", "sent", "lost", "doubled", "out of order", "stopped"), rows)
+    """Return a row for each emulator: what came of the messages in each mode."""
+    rows = [
+        (result["version"], *map(_outcome, result["product"])) for result in results.values() if "product" in result
+    ]
+    return _table(("emulator", *(f"`deleteAfter={mode}`: lost, doubled, out of order" for mode in MODES)), rows)
+
+
+def _outcome(found: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{found[name]:,}" for name in ("lost", "doubled", "out_of_order"))
+    return counts + "".join(f"; the {name} stopped" for name in ("sink", "source") if found[name])
 
 
 def _facts(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a row for each fact of the shown grounds that does not hold somewhere."""
+    """Return a row for each fact of the shown grounds where an emulator does otherwise, or lacks the call."""
     marks: dict[tuple[str, str], dict[str, str]] = {}
     for name, result in results.items():
         for case in result["facts"]:
             if case["id"].split(".")[0] in SHOWN and (mark := _mark(case)):
                 marks.setdefault((case["id"], case["fact"]), {})[name] = mark
     names = [name for name in results if any(name in found for found in marks.values())]
-    rows = [(fact, *(found.get(name, "") for name in names)) for (_, fact), found in sorted(marks.items())]
+    rows = [
+        (fact, *(found.get(name, "") for name in names))
+        for (_, fact), found in sorted(marks.items())
+        if {"no", "lacks"} & set(found.values())
+    ]
     return _table(("fact", *names), rows)
 
 
