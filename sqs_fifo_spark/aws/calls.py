@@ -20,7 +20,7 @@ import botocore.exceptions
 import botocore.parsers
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws.codes import STALE, error_from_aws, is_signed_too_early, is_wrong_clock
+from sqs_fifo_spark.aws.codes import STALE, error_from_aws, is_signed_too_early, is_wrong_clock, left_out
 from sqs_fifo_spark.aws.credentials import ASSUME_ROLE, ChainError, safe_text
 from sqs_fifo_spark.aws.lean import IllegalHeaderError
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
@@ -59,6 +59,17 @@ def named_apart(entries: Iterable[T]) -> dict[str, T]:
     """
     call = os.urandom(6).hex()
     return {f"{call}-{place}": entry for place, entry in enumerate(entries)}
+
+
+class _Attributes(dict[str, str]):
+    """The queue's attributes, by the names that were asked for. `[]` is for one that SQS always gives."""
+
+    def __init__(self, given: Mapping[str, str], url: str) -> None:
+        super().__init__(given)
+        self._url = url
+
+    def __missing__(self, name: str) -> str:
+        raise left_out("get_queue_attributes", self._url, [name])
 
 
 @dataclass(frozen=True)
@@ -160,8 +171,7 @@ class QueueCalls:
 
     def _attributes(self, *names: str, budget_s: float = CALL_BUDGET_S) -> Mapping[str, str]:
         answer = self._retrying("get_queue_attributes", budget_s, AttributeNames=list(names))
-        attributes: Mapping[str, str] = answer.get("Attributes", {})
-        return attributes
+        return _Attributes(answer.get("Attributes") or {}, self._url)
 
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
         began_at, is_logged = self._clock.monotonic(), False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.errors import (
@@ -160,6 +160,15 @@ def error_from_aws(
     if operation == SEND and code.rpartition(".")[2] in _ABOUT_MESSAGES:
         return MessageRefusedError(refused, code, _reason_in(message))
     return QueueRequestError(refused)
+
+
+def left_out(operation: str, queue_url: str, names: Iterable[str]) -> QueueRequestError:
+    """Return the error for an answer that lacks `names`, which SQS always gives."""
+    return QueueRequestError(
+        f"'{queue_url}' has left {', '.join(names)} out of its answer to {operation}. AWS's SQS never does: an "
+        "emulator or a proxy answers. Nothing of that answer is used. Use an endpoint that gives it; docs/emulators.md "
+        "says which emulators do, and for which messages."
+    )
 
 
 def _reason_in(message: str) -> str:

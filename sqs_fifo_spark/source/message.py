@@ -28,6 +28,8 @@ SYSTEM_ATTRIBUTES = (
     "AWSTraceHeader",
     "DeadLetterQueueSourceArn",
 )
+ALWAYS_THERE = "MessageGroupId", "SequenceNumber", "ApproximateReceiveCount"
+"""Those without which nothing can be served in order, and no copy be recognised."""
 _TYPES: tuple[pa.DataType, ...] = tuple(ARROW_SCHEMA.types)
 _BODY, _ATTRIBUTES = (ARROW_SCHEMA.names.index(name) for name in ("body", "messageAttributes"))
 _PAYLOAD = ARROW_SCHEMA.names.index("payloadBucket")

@@ -13,10 +13,10 @@ from typing import Any
 
 from sqs_fifo_spark.aws.answer import Arrival, arriving
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES, Ask
-from sqs_fifo_spark.aws.codes import VoidAttemptError
+from sqs_fifo_spark.aws.codes import VoidAttemptError, left_out
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
-from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, from_sqs
+from sqs_fifo_spark.source.message import ALWAYS_THERE, SYSTEM_ATTRIBUTES, Message, from_sqs
 
 _log = logging.getLogger(__name__)
 
@@ -164,6 +164,9 @@ class Receive:
         try:
             return self._to_message(answer, receive=self._number, received_at=received_at)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
+            system = (answer.get("Attributes") or {}) if isinstance(answer, Mapping) else None
+            if isinstance(system, Mapping) and (missing := [each for each in ALWAYS_THERE if each not in system]):
+                raise left_out("receive_message", self._url, missing) from None
             name = answer.get("MessageId") if isinstance(answer, Mapping) else None
             # Not the error's text: that may be the message's own.
             raise QueueRequestError(

@@ -1,0 +1,78 @@
+"""The tables of `docs/emulators.md`, between their markers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.crash.cluster import ROOT
+from tests.emulators.product import MODES
+
+PAGE = ROOT / "sqs_fifo_spark" / "docs" / "emulators.md"
+SHOWN = "locks", "receipts", "deduplication", "redrive"
+"""Grounds of facts that tests of an ordered consumer rest on; of the others the page has the numbers alone."""
+_MARKS = {"holds": "", "differs": "no", "not supported": "lacks", "not decided": "?"}
+_CODE_PREFIX = "AWS.SimpleQueueService."
+
+
+def write(results: Mapping[str, Mapping[str, Any]]) -> None:
+    text = PAGE.read_text()
+    for name, table in (("product", _product(results)), ("facts", _facts(results)), ("counts", _counts(results))):
+        before, begin, rest = text.partition(f"<!-- {name}:begin -->\n")
+        _, end, after = rest.partition(f"<!-- {name}:end -->")
+        text = f"{before}{begin}{table}{end}{after}"
+    PAGE.write_text(text)
+
+
+def _product(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a row for each emulator: what came of the messages in each mode."""
+    rows = [
+        (result["version"], *map(_outcome, result["product"])) for result in results.values() if "product" in result
+    ]
+    return _table(("emulator", *(f"`deleteAfter={mode}`: lost, doubled, out of order" for mode in MODES)), rows)
+
+
+def _outcome(found: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{found[name]:,}" for name in ("lost", "doubled", "out_of_order"))
+    return counts + "".join(f"; the {name} stopped" for name in ("sink", "source") if found[name])
+
+
+def _facts(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a row for each fact of the shown grounds where an emulator does otherwise, or lacks the call."""
+    marks: dict[tuple[str, str], dict[str, str]] = {}
+    for name, result in results.items():
+        for case in result["facts"]:
+            if case["id"].split(".")[0] in SHOWN and (mark := _mark(case)):
+                marks.setdefault((case["id"], case["fact"]), {})[name] = mark
+    names = [name for name in results if any(name in found for found in marks.values())]
+    rows = [
+        (fact, *(found.get(name, "") for name in names))
+        for (_, fact), found in sorted(marks.items())
+        if {"no", "lacks"} & set(found.values())
+    ]
+    return _table(("fact", *names), rows)
+
+
+def _mark(case: Mapping[str, str]) -> str:
+    code = case["expected"].removeprefix("refusal ").split(" ")[0]
+    return "code" if case["seen"].startswith(_CODE_PREFIX + code) else _MARKS[case["verdict"]]
+
+
+def _counts(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return for each ground how many of its facts hold."""
+    holds: dict[str, dict[str, list[bool]]] = {}
+    for name, result in results.items():
+        for case in result["facts"]:
+            holds.setdefault(case["id"].split(".")[0], {}).setdefault(name, []).append(case["verdict"] == "holds")
+    rows = [(ground, *(_share(found.get(name, [])) for name in results)) for ground, found in sorted(holds.items())]
+    return _table(("facts on", *results), rows)
+
+
+def _share(found: list[bool]) -> str:
+    return f"{sum(found)} of {len(found)}"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *([each.replace("|", "\\|") for each in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
