@@ -13,9 +13,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlencode
 
 from botocore import xform_name
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
+from botocore.httpsession import URLLib3Session
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.conformance.case import Differs, NotDecided, NotSupported
@@ -45,12 +49,19 @@ class Bench:
 
     def call(self, action: str, **request: Any) -> dict[str, Any]:
         """Make a call of SQS. Raises ClientError, and NotDecided once the case has made all the calls that it may."""
-        with self._lock:
-            if self.calls >= self._limit:
-                raise NotDecided(f"{self._limit} calls did not decide it")
-            self.calls += 1
+        self._count()
         answer: dict[str, Any] = getattr(self.client, xform_name(action))(**request)
         return answer
+
+    def query(self, **form: str) -> tuple[int, str]:
+        """Make a call in the query protocol; return the status and the text of its answer."""
+        self._count()
+        url = self.client.meta.endpoint_url.rstrip("/") + "/"
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        request = AWSRequest("POST", url, headers=kind, data=urlencode(form))
+        SigV4Auth(self.client._request_signer._credentials, "sqs", self.client.meta.region_name).add_auth(request)
+        answer = URLLib3Session(timeout=10).send(request.prepare())
+        return answer.status_code, answer.text
 
     def name(self, suffix: str = ".fifo") -> str:
         """Return the name of no queue that there is."""
@@ -88,18 +99,24 @@ class Bench:
                     left.append(url)
         return left
 
+    def _count(self) -> None:
+        with self._lock:
+            if self.calls >= self._limit:
+                raise NotDecided(f"{self._limit} calls did not decide it")
+            self.calls += 1
+
     def settle(self) -> None:
         """Wait as long as SQS may take to purge a queue, or to put an attribute in force."""
         if self.is_aws:
             self.clock.sleep(60)
 
-    def eventually(self, expected: str, look: Callable[[], str], within_s: float = 5.0) -> None:
-        """Look until it is as expected. Raises Differs when it is still not so in the end."""
-        deadline = self.clock.monotonic() + within_s
+    def eventually(self, expected: object, look: Callable[[], object]) -> None:
+        """Look until it is as expected, on AWS for up to a minute. Raises Differs when it is still not so."""
+        deadline = self.clock.monotonic() + (60 if self.is_aws else 3)
         while (seen := look()) != expected:
             if self.clock.monotonic() > deadline:
-                raise Differs(expected, seen)
-            self.clock.sleep(0.5)
+                raise Differs(str(expected), str(seen))
+            self.clock.sleep(1)
 
 
 class Queue:
@@ -172,8 +189,7 @@ class Queue:
                 return got
             if found != list(marks[: len(found)]):
                 raise Differs(expected, marks_text(found))
-            for message in reversed(got):
-                self.hide(message, 0)
+            self.release(*got)
         if not got:
             raise Differs(expected, "nothing")
         raise NotDecided(f"{expected} in one receive did not come in {_TRIES} receives, only {marks_text(found)}")
@@ -209,6 +225,11 @@ class Queue:
     def hide(self, message: Message, seconds: int) -> None:
         """Change the message's visibility timeout; 0 releases it."""
         self.call("ChangeMessageVisibility", ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds)
+
+    def release(self, *messages: Message) -> None:
+        """Show the messages again, the last one first, so that the group's order holds meanwhile."""
+        for message in reversed(messages):
+            self.hide(message, 0)
 
     def let_lapse(self, *messages: Message) -> None:
         """Let the visibility timeouts of these lapse."""
@@ -264,6 +285,14 @@ def require_refusal(
             raise Differs(expected, said(error)) from None
     else:
         raise Differs(expected, "accepted")
+
+
+def system(message: Message, name: str) -> str:
+    """Return a system attribute of a received message. Raises Differs when it is not there."""
+    value = message.get("Attributes", {}).get(name)
+    if value is None:
+        raise Differs(f"the system attribute {name}", "none")
+    return str(value)
 
 
 def failures(answer: dict[str, Any]) -> dict[str, str]:

@@ -17,7 +17,8 @@ Check = Callable[["Bench"], None]
 # Sources of facts. The API text is botocore's service model; what is recorded was answered by AWS itself.
 API, DOCUMENTATION, RECORDED, REPORT = "API text", "documentation", "recorded", "report"
 
-_GROUNDS = ("locks",)
+_GROUNDS = ("locks", "receipts", "deduplication", "sequence", "delays", "redrive", "attempts", "batches", "sizes")
+_GROUNDS += ("queues", "polls", "wire")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.conformance.bench import Bench, Queue, marks_of, marks_text, require
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, Differs, case
+from concurrent.futures import ThreadPoolExecutor
+
+from sqs_fifo_spark.conformance.bench import Bench, Queue, marks_of, marks_text, require, require_refusal, system
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, Differs, NotDecided, case
 
 
 @case(API)
@@ -28,8 +30,7 @@ def many_of_a_group(bench: Bench) -> None:
     for _ in range(6):
         got = queue.receive()
         best = max(best, marks_of(got), key=len)
-        for message in reversed(got):
-            queue.hide(message, 0)
+        queue.release(*got)
         if len(best) > 1:
             return
     raise Differs("1, 2, 3 in one receive", f"{marks_text(best)}, in each of 6 receives")
@@ -119,3 +120,119 @@ def lapse(bench: Bench) -> None:
     queue.send_all("1", "2", "3")
     queue.let_lapse(*queue.take("1", "2", "3"))
     queue.take("1", "2", "3")
+
+
+@case(API)
+def release(bench: Bench) -> None:
+    """When all messages of a group are released, they come again, whole and in order."""
+    queue = bench.queue()
+    queue.send_all("1", "2", "3")
+    queue.release(*queue.take("1", "2", "3"))
+    queue.take("1", "2", "3")
+
+
+@case(RECORDED)
+def released_tail(bench: Bench) -> None:
+    """To release later messages of a group frees nothing while its head is in flight."""
+    queue = bench.queue()
+    queue.send_all("1", "2", "3")
+    queue.release(*queue.take("1", "2", "3")[1:])
+    queue.expect_nothing("1 is in flight")
+
+
+@case(API)
+def deleted_middle(bench: Bench) -> None:
+    """Of 1, 2, 3 in flight, 2 is deleted and the rest released: 1 and 3 come, in order."""
+    queue = bench.queue()
+    queue.send_all("1", "2", "3")
+    first, second, third = queue.take("1", "2", "3")
+    queue.delete(second)
+    queue.release(first, third)
+    queue.take("1", "3")
+
+
+@case(API, seconds=4)
+def deleted(bench: Bench) -> None:
+    """A deleted message does not come again, nor after its visibility timeout."""
+    queue = bench.queue()
+    queue.send("1")
+    queue.delete(queue.take_one("1", timeout_s=2))
+    bench.clock.sleep(2.5)
+    queue.expect_nothing("it was deleted")
+
+
+@case(API)
+def ten(bench: Bench) -> None:
+    """A receive returns at most 10 messages; more of the group come only when those are deleted."""
+    queue = bench.queue()
+    marks = [str(number) for number in range(1, 13)]
+    queue.send_all(*marks[:10])
+    queue.send_all(*marks[10:])
+    got = queue.take(*marks[:10])
+    queue.expect_nothing("ten are in flight")
+    queue.delete_batch(got)
+    queue.take("11", "12")
+
+
+@case(API)
+def one_by_default(bench: Bench) -> None:
+    """A receive that names no number returns one message."""
+    queue = bench.queue()
+    queue.send_all("1", "2")
+    queue.take("1", most=None)
+
+
+@case(API)
+def eleven(bench: Bench) -> None:
+    """A receive of 11 messages is refused, and so is one of none."""
+    queue = bench.queue()
+    for most in (0, 11):
+        require_refusal("InvalidParameterValue", queue.receive, most)
+
+
+@case(API)
+def several_groups(bench: Bench) -> None:
+    """A receive may return messages of several groups, those of each in order; the order of groups is not defined."""
+    queue = bench.queue()
+    queue.send_batch(*(queue.draft(f"{group}{number}", group) for number in (1, 2) for group in "ab"))
+    for _ in range(5):
+        got = queue.receive()
+        marks = marks_of(got)
+        for group in "ab":
+            one = [mark for mark in marks if mark[0] == group]
+            require(sorted(one), one, f"of group {group}")
+        if len({mark[0] for mark in marks}) == 2:
+            return
+        queue.release(*got)
+    raise NotDecided("each of 5 receives returned messages of one group")
+
+
+@case(RECORDED, "that groups have an order is documented nowhere", calls=30)
+def no_starvation(bench: Bench) -> None:
+    """A group whose message is received and released again and again does not keep others from coming."""
+    queue = bench.queue()
+    queue.send("1", group="a")
+    queue.send("2", group="b")
+    seen = set()
+    for _ in range(8):
+        got = queue.receive(most=1)
+        seen.update(marks_of(got))
+        queue.release(*got)
+    require("1, 2", marks_text(sorted(seen)), "in 8 receives")
+
+
+@case(API, calls=40, seconds=4)
+def side_by_side(bench: Bench) -> None:
+    """Of receives that run at once, no two get messages of the same group."""
+    queue = bench.queue()
+    groups = [f"g{number}" for number in range(8)]
+    for number in (1, 2):
+        queue.send_batch(*(queue.draft(f"{group}-{number}", group) for group in groups))
+    with ThreadPoolExecutor(4) as pool:
+        answers = [*pool.map(lambda _: queue.receive(most=2), range(16))]
+    owners: dict[str, int] = {}
+    for number, answer in enumerate(answers):
+        for message in answer:
+            group = system(message, "MessageGroupId")
+            if owners.setdefault(group, number) != number:
+                raise Differs("each group in one receive", f"{group} in two receives")
