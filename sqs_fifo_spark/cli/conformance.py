@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.cli.output import Status, print_error, print_line, print_table, progress
 from sqs_fifo_spark.conformance.bench import code_of
@@ -17,6 +17,7 @@ from sqs_fifo_spark.conformance.case import Case, find_cases
 from sqs_fifo_spark.conformance.kit import (
     DIFFERS,
     HOLDS,
+    NO_ANSWER,
     VERDICTS,
     Kit,
     Result,
@@ -123,8 +124,8 @@ def _run(cases: Sequence[Case], kit: Kit, jobs: int) -> list[Result] | None:
     except ClientError as error:
         print_error(f"the endpoint refuses to list queues ({code_of(error)}): look at credentials and region.")
         return None
-    except BotoCoreError as error:
-        print_error(f"the endpoint gives no answer ({type(error).__name__}): {error}")
+    except NO_ANSWER as error:
+        print_error(f"the endpoint gives no answer of SQS's: {type(error).__name__}: {str(error)[:200]}")
         return None
     try:
         with progress(is_shown=True) as track, kit.run(cases, jobs) as run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, require, require_refusal
+from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, marks_of, marks_text, require, require_refusal
 from sqs_fifo_spark.conformance.case import API, RECORDED, case
 
 _VOID = "not valid anymore"
@@ -27,9 +27,9 @@ def repeat(bench: Bench) -> None:
     """A receive with the same attempt id returns the same messages in flight again, with the same handles."""
     queue, attempt, got = _begin(bench)
     again = queue.receive(ReceiveRequestAttemptId=attempt)
-    require([message["MessageId"] for message in got], [message["MessageId"] for message in again], "messages")
-    same = [a["ReceiptHandle"] == b["ReceiptHandle"] for a, b in zip(got, again, strict=True)]
-    require([True] * len(got), same, "same handle:")
+    require(marks_text(marks_of(got)), marks_text(marks_of(again)), "messages")
+    for one, other in zip(got, again, strict=True):
+        require(True, one["ReceiptHandle"] == other["ReceiptHandle"], "the same handle:")
     queue.delete_batch(got)
 
 
@@ -40,13 +40,13 @@ def other_id(bench: Bench) -> None:
     queue.expect_nothing("the messages are in flight", ReceiveRequestAttemptId=uuid.uuid4().hex)
 
 
-@case(API, seconds=6)
+@case(API, seconds=10)
 def timeout_anew(bench: Bench) -> None:
     """The repeat begins the visibility timeout anew."""
-    queue, attempt, _ = _begin(bench, timeout_s=3)
-    bench.clock.sleep(1)
+    queue, attempt, _ = _begin(bench, timeout_s=7)
+    bench.clock.sleep(2)
     queue.take("1", "2", ReceiveRequestAttemptId=attempt, timeout_s=60)
-    bench.clock.sleep(3)
+    bench.clock.sleep(6)
     queue.expect_nothing("the repeat has hidden them anew")
 
 

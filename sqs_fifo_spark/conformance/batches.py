@@ -16,7 +16,7 @@ from sqs_fifo_spark.conformance.bench import (
     require,
     require_refusal,
 )
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
+from sqs_fifo_spark.conformance.case import API, RECORDED, case
 
 _LEGACY = "AWS.SimpleQueueService."
 
@@ -98,15 +98,6 @@ def deletes(bench: Bench) -> None:
     require({"1": "ReceiptHandleIsInvalid"}, failures(answer), "failed")
     queue.release(second)
     queue.take("2")
-
-
-@case(DOCUMENTATION)
-def same_message_twice(bench: Bench) -> None:
-    """One message may stand twice in a batch of deletes, under two ids: both succeed."""
-    queue = bench.queue()
-    queue.send("1")
-    message = queue.take_one("1")
-    require({}, failures(queue.delete_batch([message, message])), "failed")
 
 
 @case(API)

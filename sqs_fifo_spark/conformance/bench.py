@@ -261,8 +261,9 @@ def code_of(error: BaseException) -> str:
 def said(error: ClientError) -> str:
     """Return the error's code, and its reason without handles or whatever else the request held."""
     text = str(error.response.get("Error", {}).get("Message", ""))
+    text = "" if "<html" in text.lower() else text
     reason = re.sub(r"\S{48,}|\"[^\"]*\"", "...", text.rpartition("Reason: ")[2])
-    return f"{code_of(error)}: {reason[:160]}"
+    return f"{code_of(error)}: {reason[:160]}".removesuffix(": ")
 
 
 def is_unsupported(error: BaseException) -> bool:

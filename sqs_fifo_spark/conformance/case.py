@@ -17,8 +17,10 @@ Check = Callable[["Bench"], None]
 # Sources of facts. The API text is botocore's service model; what is recorded was answered by AWS itself.
 API, DOCUMENTATION, RECORDED, REPORT = "API text", "documentation", "recorded", "report"
 
-_GROUNDS = ("locks", "receipts", "deduplication", "sequence", "delays", "redrive", "attempts", "batches", "sizes")
-_GROUNDS += ("queues", "polls", "wire")
+_GROUNDS = (
+    *("locks", "receipts", "deduplication", "sequence", "delays", "redrive"),
+    *("attempts", "batches", "sizes", "queues", "polls", "wire"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def case(
         ground = check.__module__.rpartition(".")[2]
         name = check.__name__.replace("_", "-")
         fact = " ".join((inspect.getdoc(check) or "").split())
-        source = ", ".join(sources)
+        source = "; ".join(sources)
         _declared.append(Case(f"{ground}.{name}", fact, source, calls, chunks, seconds, settles, check))
         return check
 

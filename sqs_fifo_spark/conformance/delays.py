@@ -6,13 +6,13 @@ from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, requir
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, case
 
 
-@case(API, seconds=5)
+@case(API, seconds=9)
 def of_the_queue(bench: Bench) -> None:
     """A queue's DelaySeconds hides each new message for so long."""
-    queue = bench.queue(DelaySeconds="3")
+    queue = bench.queue(DelaySeconds="8")
     queue.send("1")
-    queue.expect_nothing("3 seconds are not over")
-    bench.clock.sleep(2.5)
+    queue.expect_nothing("8 seconds are not over")
+    bench.clock.sleep(7)
     queue.take("1")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.conformance.bench import Bench, is_unsupported, said
@@ -18,6 +19,8 @@ from sqs_fifo_spark.conformance.case import Case, Differs, NotDecided, NotSuppor
 
 HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED = "holds", "differs", "not supported", "not decided"
 VERDICTS = (HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED)
+
+NO_ANSWER = (BotoCoreError, ResponseParserError)
 
 USD_PER_MILLION = 0.50
 """Price of a million calls on FIFO queues in us-east-1; other regions differ a little, and a first million is free."""
@@ -107,7 +110,7 @@ def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:
         return NOT_DECIDED, "", str(found)
     except ClientError as error:
         return (NOT_SUPPORTED if is_unsupported(error) else DIFFERS), "no error", said(error)
-    except (BotoCoreError, KeyError, TypeError, ValueError) as error:  # of an answer that lacks a field, or is broken
+    except (*NO_ANSWER, KeyError, TypeError, ValueError) as error:  # of an answer that lacks a field, or is broken
         return DIFFERS, "an answer of SQS's form", f"{type(error).__name__}: {str(error)[:120]}"
     return HOLDS, "", ""
 

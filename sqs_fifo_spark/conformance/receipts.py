@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from botocore.exceptions import ClientError
+
 from sqs_fifo_spark.conformance.bench import (
     Bench,
     Message,
     Queue,
+    code_of,
     failures,
     marks_text,
     require,
     require_refusal,
     system,
 )
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, Differs, case
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
 
 _NONSENSE = {"ReceiptHandle": "no-handle", "Body": "", "MessageId": ""}
 _NOT_HELD = ("InvalidParameterValue", "AWS.SimpleQueueService.MessageNotInflight")
@@ -50,10 +53,12 @@ def superseded_delete(bench: Bench) -> None:
     """A delete with the handle of an earlier receive leaves the message, whether it is refused or not."""
     queue, old = _lapsed(bench)
     new = queue.take_one("1")
-    answer = queue.delete_batch([old])
-    require(
-        True, set(failures(answer).values()) <= {"ReceiptHandleIsInvalid"}, "refused as an invalid handle, if at all:"
-    )
+    try:
+        queue.delete(old)
+    except ClientError as error:
+        require(
+            True, code_of(error) in ("InvalidParameterValue", "ReceiptHandleIsInvalid"), f"{code_of(error)} is known:"
+        )
     queue.hide(new, 0)
     queue.take("1")
 
@@ -66,9 +71,8 @@ def new_handle(bench: Bench) -> None:
     first = queue.take_one("1")
     queue.release(first)
     second = queue.take_one("1")
-    require(first["MessageId"], second["MessageId"], "message id")
-    if first["ReceiptHandle"] == second["ReceiptHandle"]:
-        raise Differs("another handle", "the same handle")
+    require(True, first["MessageId"] == second["MessageId"], "the same message id:")
+    require(False, first["ReceiptHandle"] == second["ReceiptHandle"], "the same handle:")
 
 
 @case(DOCUMENTATION)
@@ -138,26 +142,26 @@ def from_now(bench: Bench) -> None:
     queue.take("1")
 
 
-@case(API, seconds=5)
+@case(API, seconds=8)
 def extension(bench: Bench) -> None:
     """A message whose visibility timeout was extended stays hidden beyond its first one."""
     queue = bench.queue()
     queue.send("1")
-    queue.hide(queue.take_one("1", timeout_s=2), 60)
-    bench.clock.sleep(2.5)
+    queue.hide(queue.take_one("1", timeout_s=6), 60)
+    bench.clock.sleep(6.5)
     queue.expect_nothing("the timeout was extended")
 
 
-@case(API, seconds=6)
+@case(API, seconds=8)
 def queue_timeout(bench: Bench) -> None:
     """A receive that names no timeout hides for the queue's, also a message that was hidden longer before."""
-    queue = bench.queue(VisibilityTimeout="2")
+    queue = bench.queue(VisibilityTimeout="6")
     queue.send("1")
     message = queue.take_one("1", timeout_s=None)
     queue.hide(message, 60)
     queue.hide(message, 0)
     queue.take("1", timeout_s=None)
-    bench.clock.sleep(2.5)
+    bench.clock.sleep(6.5)
     queue.take("1")
 
 
@@ -166,13 +170,13 @@ def lapse_is_timely(bench: Bench) -> None:
     """A message is not shown before its visibility timeout is over."""
     queue = bench.queue()
     queue.send("1")
-    queue.take("1", timeout_s=4)
-    queue.expect_nothing("4 seconds are not over", wait_s=1)
+    queue.take("1", timeout_s=10)
+    queue.expect_nothing("10 seconds are not over")
 
 
 @case(API, RECORDED, seconds=4)
 def twelve_hours(bench: Bench) -> None:
-    """No message is hidden for more than 12 hours since its receive: a change beyond is refused, and changes nothing."""
+    """No message is hidden for more than 12 hours since its receive: a change beyond is refused."""
     queue = bench.queue()
     queue.send("1")
     message = queue.take_one("1")
@@ -226,5 +230,5 @@ def first_receive(bench: Bench) -> None:
     first = queue.take_one("1")
     queue.let_lapse(first)
     name = "ApproximateFirstReceiveTimestamp"
-    require(system(first, name), system(queue.take_one("1"), name), name)
+    require(True, system(first, name) == system(queue.take_one("1"), name), f"the same {name}:")
     require(True, int(system(first, name)) >= int(system(first, "SentTimestamp")), "not before SentTimestamp:")

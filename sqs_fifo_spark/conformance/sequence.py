@@ -12,8 +12,7 @@ def rise(bench: Bench) -> None:
     queue = bench.queue()
     numbers = [int(queue.send(str(at))["SequenceNumber"]) for at in range(8)]
     numbers += [int(entry["SequenceNumber"]) for entry in queue.send_all("a", "b", "c", "d")["Successful"]]
-    if numbers != sorted(set(numbers)):
-        raise Differs("numbers that rise", f"the order {[sorted(numbers).index(number) for number in numbers]}")
+    require(True, numbers == sorted(set(numbers)), "rise:")
 
 
 @case(DOCUMENTATION)
@@ -31,8 +30,8 @@ def same_when_received(bench: Bench) -> None:
     sent = queue.send("1")
     for _ in range(2):
         message = queue.take_one("1")
-        require(sent["MessageId"], message["MessageId"], "message id")
-        require(sent["SequenceNumber"], system(message, "SequenceNumber"), "number")
+        require(True, sent["MessageId"] == message["MessageId"], "the same message id:")
+        require(True, sent["SequenceNumber"] == system(message, "SequenceNumber"), "the same number:")
         queue.release(message)
 
 

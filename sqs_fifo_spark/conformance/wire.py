@@ -34,20 +34,33 @@ def error_names(bench: Bench) -> None:
         raise Differs("QueueDoesNotExist", "accepted")
 
 
+def _query(bench: Bench, action: str, **form: str) -> tuple[int, str]:
+    """Call in the query protocol. Raises NotSupported when the answer is no XML."""
+    status, text = bench.query(**{"Action": action, "Version": "2012-11-05", **form})
+    if f"<{action}Response" not in text and "<ErrorResponse" not in text:
+        raise NotSupported("the query protocol")
+    return status, text
+
+
 @case(DOCUMENTATION, "botocore has spoken AWS JSON since 1.31.81")
 def query(bench: Bench) -> None:
-    """The query protocol is spoken, too: a form in, XML out."""
-    queue = bench.queue()
-    status, text = bench.query(Action="GetQueueUrl", QueueName=queue.url.rpartition("/")[2], Version="2012-11-05")
-    if status != 200 and "<ErrorResponse" not in text:
-        raise NotSupported("the query protocol")
-    require("200 True", f"{status} {f'<QueueUrl>{queue.url}</QueueUrl>' in text}", "status, and the URL in XML:")
+    """The query protocol is spoken, too: forms in, with numbered lists, and XML out."""
+    url = bench.queue().url
+    entry = {"Id": "e", "MessageBody": "1", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    attribute = {"Name": "a", "Value.StringValue": "b", "Value.DataType": "String"}
+    entry |= {f"MessageAttribute.1.{name}": value for name, value in attribute.items()}
+    batch = {f"SendMessageBatchRequestEntry.1.{name}": value for name, value in entry.items()}
+    status, text = _query(bench, "SendMessageBatch", QueueUrl=url, **batch)
+    is_sent = "<SendMessageBatchResultEntry>" in text and "<Id>e</Id>" in text
+    require("200 True", f"{status} {is_sent}", "status, sent:")
+    names = {"AttributeName.1": "All", "MessageAttributeName.1": "All", "WaitTimeSeconds": "2"}
+    _, text = _query(bench, "ReceiveMessage", QueueUrl=url, **names)
+    for part in ("<Body>1</Body>", "<Name>SequenceNumber</Name>", "<StringValue>b</StringValue>"):
+        require(True, part in text, f"{part} is received:")
 
 
 @case(DOCUMENTATION)
 def query_error(bench: Bench) -> None:
     """The query protocol's error has its old code in XML."""
-    status, text = bench.query(Action="GetQueueUrl", QueueName=bench.name(), Version="2012-11-05")
-    if "<ErrorResponse" not in text:
-        raise NotSupported("the query protocol")
+    status, text = _query(bench, "GetQueueUrl", QueueName=bench.name())
     require("400 True", f"{status} {'<Code>AWS.SimpleQueueService.NonExistentQueue</Code>' in text}", "status, code:")
