@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from botocore.exceptions import ClientError
-
 from sqs_fifo_spark.conformance.bench import (
     Bench,
-    code_of,
     failures,
-    is_unsupported,
     marks_of,
     marks_text,
+    outcome,
     require,
     require_refusal,
 )
@@ -76,12 +71,9 @@ def refused_entry(bench: Bench) -> None:
     """An entry with a character that XML does not have is refused with InvalidMessageContents, alone or with all."""
     queue = bench.queue()
     drafts = queue.draft("1"), queue.draft("2", MessageBody="\x01"), queue.draft("3")
-    try:
-        answer: dict[str, Any] = queue.send_batch(*drafts)
-    except ClientError as error:
-        if is_unsupported(error):
-            raise
-        require("InvalidMessageContents", code_of(error))
+    code, answer = outcome(queue.send_batch, *drafts)
+    if code:
+        require("InvalidMessageContents", code)
         queue.expect_nothing("the batch was refused")
         return
     require({"1": "InvalidMessageContents"}, failures(answer), "failed")

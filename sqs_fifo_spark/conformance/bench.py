@@ -296,6 +296,16 @@ def system(message: Message, name: str) -> str:
     return str(value)
 
 
+def outcome(call: Callable[..., Any], *given: Any) -> tuple[str, Any]:
+    """Make a call; return the code of its refusal, or "", and its answer."""
+    try:
+        return "", call(*given)
+    except ClientError as error:
+        if is_unsupported(error):
+            raise
+        return code_of(error), None
+
+
 def failures(answer: dict[str, Any]) -> dict[str, str]:
     """Return the codes of a batch's failed entries, by their ids."""
     return {entry["Id"]: entry["Code"] for entry in answer.get("Failed", [])}

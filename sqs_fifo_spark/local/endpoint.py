@@ -24,8 +24,6 @@ from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
 
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _TARGET_PREFIX = "AmazonSQS."
-_QUERY_ACTION = "action"
-"""Key that a request in the query protocol has."""
 # SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -84,9 +82,8 @@ class Endpoint:
         target = http.headers.get("X-Amz-Target", "")
         action = target.removeprefix(_TARGET_PREFIX)
         try:
-            if not target and http.content_type == query.CONTENT_TYPE:
+            if _is_query(http):
                 action, request = query.read(body, http.path)
-                http[_QUERY_ACTION] = action
             else:
                 request = _read_json(target, body)
         except SqsError as error:
@@ -134,7 +131,7 @@ class Endpoint:
             self._record(action, entries, "dropped")
             return self._hang_up(http, reset=False)
         self._record(action, entries, "ok")
-        return self._respond(http, response)
+        return self._respond(http, action, response)
 
     async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Decision) -> dict[str, Any]:
         def receive() -> dict[str, Any]:
@@ -158,15 +155,15 @@ class Endpoint:
             )
         )
 
-    def _respond(self, http: web.BaseRequest, content: dict[str, Any]) -> web.Response:
+    def _respond(self, http: web.BaseRequest, action: str, content: dict[str, Any]) -> web.Response:
         request_id, headers = self._headers()
-        if _QUERY_ACTION in http:
-            return _xml(200, headers, query.answer(http[_QUERY_ACTION], request_id, content))
+        if _is_query(http):
+            return _xml(200, headers, query.answer(action, request_id, content))
         return _json(200, headers, content)
 
     def _refusal(self, http: web.BaseRequest, error: SqsError) -> web.Response:
         request_id, headers = self._headers()
-        if _QUERY_ACTION in http:
+        if _is_query(http):
             return _xml(error.status, headers, query.refusal(request_id, error))
         content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
         fault = "Sender" if error.sender_fault else "Receiver"
@@ -190,6 +187,10 @@ class Endpoint:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self._requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _is_query(http: web.BaseRequest) -> bool:
+    return http.content_type == query.CONTENT_TYPE and "X-Amz-Target" not in http.headers
 
 
 def _read_json(target: str, body: bytes) -> dict[str, Any]:
