@@ -44,9 +44,9 @@ def other_id(bench: Bench) -> None:
 def timeout_anew(bench: Bench) -> None:
     """The repeat begins the visibility timeout anew."""
     queue, attempt, _ = _begin(bench, timeout_s=7)
-    bench.clock.sleep(2)
+    bench.sleep(2)
     queue.take("1", "2", ReceiveRequestAttemptId=attempt, timeout_s=60)
-    bench.clock.sleep(6)
+    bench.sleep(6)
     queue.expect_nothing("the repeat has hidden them anew")
 
 
@@ -88,5 +88,5 @@ def form(bench: Bench) -> None:
 def five_minutes(bench: Bench) -> None:
     """An attempt id is good for 5 minutes: after them, a receive with it returns nothing of what is in flight."""
     queue, attempt, _ = _begin(bench, timeout_s=900)
-    bench.clock.sleep(302)
+    bench.sleep(302)
     queue.expect_nothing("the attempt is forgotten", ReceiveRequestAttemptId=attempt)

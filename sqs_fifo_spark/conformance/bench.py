@@ -32,18 +32,22 @@ _LONGEST_NAME = 80
 
 
 class Bench:
-    """What one case works with. Several threads may call.
+    """The queues and calls of one case. Several threads may call.
 
-    `limit` is the most calls that the case may make, beside those that make and delete its queues.
+    `limit` is the most calls that the case may make, beside those that delete its queues. Once `stopped` is set, the
+    next call or wait ends the case.
     """
 
-    def __init__(self, client: Any, prefix: str, clock: Clock, limit: int, *, is_aws: bool = False) -> None:
+    def __init__(
+        self, client: Any, prefix: str, clock: Clock, limit: int, *, is_aws: bool, stopped: threading.Event
+    ) -> None:
         self.client = client
         self.clock = clock
         self.is_aws = is_aws
         self.calls = 0
         self._prefix = prefix
         self._limit = limit
+        self._stopped = stopped
         self._lock = threading.Lock()
         self._urls: list[str] = []
 
@@ -78,7 +82,7 @@ class Bench:
             raise
         self._urls.append(answer["QueueUrl"])
         if self.is_aws:
-            self.clock.sleep(1)  # which the API text asks for
+            self.sleep(1)  # which the API text asks for
         return Queue(self, answer["QueueUrl"])
 
     def queue_with_dead_letters(self, receives: int = 1, **attributes: str) -> tuple[Queue, Queue]:
@@ -99,7 +103,14 @@ class Bench:
                     left.append(url)
         return left
 
+    def sleep(self, seconds: float) -> None:
+        """Wait. Raises NotDecided when the run is broken off."""
+        if self.clock.wait(self._stopped, seconds):
+            raise NotDecided("the run was broken off")
+
     def _count(self) -> None:
+        if self._stopped.is_set():
+            raise NotDecided("the run was broken off")
         with self._lock:
             if self.calls >= self._limit:
                 raise NotDecided(f"{self._limit} calls did not decide it")
@@ -108,7 +119,7 @@ class Bench:
     def settle(self) -> None:
         """Wait as long as SQS may take to purge a queue, or to put an attribute in force."""
         if self.is_aws:
-            self.clock.sleep(60)
+            self.sleep(60)
 
     def eventually(self, expected: object, look: Callable[[], object]) -> None:
         """Look until it is as expected, on AWS for up to a minute. Raises Differs when it is still not so."""
@@ -116,7 +127,7 @@ class Bench:
         while (seen := look()) != expected:
             if self.clock.monotonic() > deadline:
                 raise Differs(str(expected), str(seen))
-            self.clock.sleep(1)
+            self.sleep(1)
 
 
 class Queue:
@@ -235,7 +246,7 @@ class Queue:
         """Let the visibility timeouts of these lapse."""
         for message in messages:
             self.hide(message, 1)
-        self.bench.clock.sleep(1.5)
+        self.bench.sleep(1.5)
 
 
 def marks_of(messages: Sequence[Message]) -> list[str]:

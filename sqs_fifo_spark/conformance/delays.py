@@ -12,7 +12,7 @@ def of_the_queue(bench: Bench) -> None:
     queue = bench.queue(DelaySeconds="8")
     queue.send("1")
     queue.expect_nothing("8 seconds are not over")
-    bench.clock.sleep(7)
+    bench.sleep(7)
     queue.take("1")
 
 
@@ -37,7 +37,7 @@ def order(bench: Bench) -> None:
     """Delayed messages of a group come in order, and none before the delay of the first is over."""
     queue = bench.queue(DelaySeconds="2")
     queue.send_all("1", "2", "3")
-    bench.clock.sleep(2.5)
+    bench.sleep(2.5)
     queue.take("1", "2", "3")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ NO_ANSWER = (BotoCoreError, ResponseParserError)
 
 USD_PER_MILLION = 0.50
 """Price of a million calls on FIFO queues in us-east-1; other regions differ a little, and a first million is free."""
-_CALLS_FOR_QUEUES = 6
-"""A case makes up to three queues, and deletes them."""
+_DELETES = 4
+"""A case makes fewer queues; to delete them is beside its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,14 @@ class Kit:
     def run(self, cases: Sequence[Case], jobs: int = 16) -> Run:
         """Begin the cases, those first that take longest, so many at once; their results come as they end."""
         longest_first = sorted(cases, key=lambda case: -case.seconds_on(is_aws=self.is_aws))
-        pool = ThreadPoolExecutor(jobs, thread_name_prefix="conformance")
-        return Run(pool, [pool.submit(self.judge, case) for case in longest_first])
+        pool, stopped = ThreadPoolExecutor(jobs, thread_name_prefix="conformance"), threading.Event()
+        return Run(pool, [pool.submit(self.judge, case, stopped) for case in longest_first], stopped)
 
-    def judge(self, case: Case) -> Result:
+    def judge(self, case: Case, stopped: threading.Event | None = None) -> Result:
         """Run one case and delete its queues."""
-        bench = Bench(
-            self.client, f"{self.prefix}-{case.id.replace('.', '-')}", self.clock, case.calls, is_aws=self.is_aws
-        )
+        prefix = f"{self.prefix}-{case.id.replace('.', '-')}"
+        stopped = stopped or threading.Event()
+        bench = Bench(self.client, prefix, self.clock, case.calls, is_aws=self.is_aws, stopped=stopped)
         try:
             verdict, expected, seen = _verdict(case, bench)
         finally:
@@ -80,10 +81,11 @@ class Kit:
 
 
 class Run:
-    """The results of cases that run, in the order in which they end. To break off leaves the loop: use it in `with`."""
+    """The results of cases that run, in the order in which they end. At the end of its `with` block, all have ended."""
 
-    def __init__(self, pool: ThreadPoolExecutor, futures: Sequence[Future[Result]]) -> None:
+    def __init__(self, pool: ThreadPoolExecutor, futures: Sequence[Future[Result]], stopped: threading.Event) -> None:
         self._pool = pool
+        self._stopped = stopped
         self._futures = futures
 
     def __len__(self) -> int:
@@ -96,6 +98,7 @@ class Run:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._stopped.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -138,7 +141,7 @@ def make_client(endpoint_url: str | None, region: str | None, jobs: int) -> Any:
 
 def most_calls(cases: Sequence[Case]) -> int:
     """Return the most calls that the cases make, as they are billed: each 64 KiB of a payload counts as one."""
-    return sum(case.calls + case.chunks + _CALLS_FOR_QUEUES for case in cases)
+    return sum(case.calls + case.chunks + _DELETES for case in cases)
 
 
 def cost_usd(cases: Sequence[Case]) -> float:

@@ -115,7 +115,7 @@ def held_tail(bench: Bench) -> None:
 
 @case(API, seconds=4)
 def lapse(bench: Bench) -> None:
-    """When all messages of a group lapse, they come again, whole and in order."""
+    """A group of which all messages have lapsed comes again, whole and in order."""
     queue = bench.queue()
     queue.send_all("1", "2", "3")
     queue.let_lapse(*queue.take("1", "2", "3"))
@@ -124,7 +124,7 @@ def lapse(bench: Bench) -> None:
 
 @case(API)
 def release(bench: Bench) -> None:
-    """When all messages of a group are released, they come again, whole and in order."""
+    """A group of which all messages are released comes again, whole and in order."""
     queue = bench.queue()
     queue.send_all("1", "2", "3")
     queue.release(*queue.take("1", "2", "3"))
@@ -157,7 +157,7 @@ def deleted(bench: Bench) -> None:
     queue = bench.queue()
     queue.send("1")
     queue.delete(queue.take_one("1", timeout_s=6))
-    bench.clock.sleep(6.5)
+    bench.sleep(6.5)
     queue.expect_nothing("it was deleted")
 
 

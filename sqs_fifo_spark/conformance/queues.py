@@ -102,7 +102,7 @@ def purge(bench: Bench) -> None:
     queue.call("PurgeQueue")
     require_refusal(f"{_LEGACY}PurgeQueueInProgress", queue.call, "PurgeQueue")
     bench.settle()
-    bench.clock.sleep(2)
+    bench.sleep(2)
     queue.expect_nothing("the queue was purged")
 
 

@@ -142,7 +142,7 @@ def extension(bench: Bench) -> None:
     queue = bench.queue()
     queue.send("1")
     queue.hide(queue.take_one("1", timeout_s=6), 60)
-    bench.clock.sleep(6.5)
+    bench.sleep(6.5)
     queue.expect_nothing("the timeout was extended")
 
 
@@ -155,7 +155,7 @@ def queue_timeout(bench: Bench) -> None:
     queue.hide(message, 60)
     queue.hide(message, 0)
     queue.take("1", timeout_s=None)
-    bench.clock.sleep(6.5)
+    bench.sleep(6.5)
     queue.take("1")
 
 
@@ -174,7 +174,7 @@ def twelve_hours(bench: Bench) -> None:
     queue = bench.queue()
     queue.send("1")
     message = queue.take_one("1")
-    bench.clock.sleep(2.5)
+    bench.sleep(2.5)
     require_refusal("InvalidParameterValue", queue.hide, message, 43_200, reason="Total VisibilityTimeout")
     queue.expect_nothing("the refused change changes nothing")
 

@@ -39,7 +39,7 @@ def not_before(bench: Bench) -> None:
 
 @case(DOCUMENTATION)
 def unlocks_group(bench: Bench) -> None:
-    """When the head of a group moves away, the next message of the group comes."""
+    """The next message of a group comes once its head has moved away."""
     queue, dead, _ = _moved(bench, "1", "2")
     queue.take("2")
     dead.take("1")
@@ -49,7 +49,7 @@ def unlocks_group(bench: Bench) -> None:
 def new_ids(bench: Bench) -> None:
     """The move keeps message id and group, takes the message id for deduplication id, and makes SentTimestamp new."""
     queue, dead, sent = _moved(bench, "1")
-    bench.clock.sleep(1)
+    bench.sleep(1)
     queue.expect_nothing("its receives are used up")
     moved = dead.take_one("1")
     require(True, sent["MessageId"] == moved["MessageId"], "the same message id:")

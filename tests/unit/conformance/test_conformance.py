@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqs_fifo_spark.cli.commands import commands
-from sqs_fifo_spark.clock import SystemClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, SystemClock
 from sqs_fifo_spark.conformance.bench import Bench
 from sqs_fifo_spark.conformance.case import API, Case, Differs, NotDecided, NotSupported, find_cases
 from sqs_fifo_spark.conformance.kit import (
@@ -35,13 +36,14 @@ _SHORT_S = 60
 
 
 class Leap(SystemClock):
-    """A clock whose sleeps set the server's clock ahead instead."""
+    """A clock whose waits set the server's clock ahead instead."""
 
     def __init__(self, server: LocalQueueServer) -> None:
         self._server = server
 
-    def sleep(self, seconds: float) -> None:
-        self._server.advance(seconds)
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        self._server.advance(timeout_s)
+        return event.is_set()
 
 
 def kit_for(server: LocalQueueServer, **given: Any) -> Kit:
@@ -75,6 +77,25 @@ def test_local_queue_holds_the_facts_of_minutes() -> None:
     long_ones = [case for case in find_cases() if case.seconds > _SHORT_S]
     assert len(long_ones) == 3
     assert failed([judge(case) for case in long_ones]) == []
+
+
+def interrupt_a_case(server: LocalQueueServer) -> None:
+    while not server.run(lambda model: model.queue_names):
+        SYSTEM_CLOCK.sleep(0.01)
+    raise KeyboardInterrupt
+
+
+def test_run_that_is_broken_off_leaves_no_queue() -> None:
+    """Ctrl-C ends cases at their next call or wait, not after their 5 minutes, and their queues are deleted."""
+    cases = find_cases(["deduplication.five-minutes"])
+    with LocalQueueServer() as server:
+        kit, began = kit_for(server), SYSTEM_CLOCK.monotonic()
+        run = kit.run(cases)
+        with pytest.raises(KeyboardInterrupt), run:
+            interrupt_a_case(server)
+        assert [result.verdict for result in run] == [NOT_DECIDED]
+        assert server.run(lambda model: model.queue_names) == kit.left == []
+        assert SYSTEM_CLOCK.monotonic() - began < 60
 
 
 # Rules of the queue, broken one at a time
