@@ -41,7 +41,7 @@ from sqs_fifo_spark.conformance.kit import (
     "--only",
     multiple=True,
     metavar="TEXT",
-    help="Only this case or ground, such as locks or locks.held-*.  Repeatable.",
+    help="Only this case or ground, such as locks or locks.held-*. Repeatable.",
 )
 @click.option("--max-seconds", type=float, metavar="N", help="Leave out cases that take longer than this.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=16, show_default=True, help="Cases at once.")
@@ -88,10 +88,14 @@ def conformance(
     if is_aws and not yes:
         raise click.UsageError("AWS bills these calls to your account: agree with --yes.")
     with _endpoint(endpoint_url, against) as url:
-        results = _run(cases, Kit(make_client(url, region, jobs), queue_prefix, is_aws=is_aws), jobs)
-        if results is None:
-            return Status.REFUSED
-        text = report(against or str(url), results)
+        try:
+            kit = Kit(make_client(url, region, jobs), queue_prefix, is_aws=is_aws)
+        except (*NO_ANSWER, ValueError) as error:  # of an endpoint that is no URL, a region or a profile
+            raise click.UsageError(f"there is no client for it: {error}") from None
+        results = _run(cases, kit, jobs)
+    if results is None:
+        return Status.REFUSED
+    text = report(against or str(endpoint_url), results)
     if json_file == "-":
         click.echo(text, nl=False)
     else:

@@ -22,7 +22,7 @@ def empty(bench: Bench) -> None:
     require_refusal(f"{_LEGACY}EmptyBatchRequest", bench.queue().send_batch)
 
 
-@case(API)
+@case(API, RECORDED)
 def eleven(bench: Bench) -> None:
     """A batch of 11 entries is refused with TooManyEntriesInBatchRequest, and stores nothing."""
     queue = bench.queue()
@@ -39,7 +39,7 @@ def equal_ids(bench: Bench) -> None:
     queue.expect_nothing("the batch was refused")
 
 
-@case(API)
+@case(API, RECORDED)
 def entry_id(bench: Bench) -> None:
     """The id of an entry has 1 to 80 letters, digits, hyphens and underscores."""
     queue = bench.queue()

@@ -40,7 +40,7 @@ def other_body(bench: Bench) -> None:
     require("1", marks_text(marks_of(queue.collect(2))))
 
 
-@case(API)
+@case(API, RECORDED)
 def after_delete(bench: Bench) -> None:
     """An id is remembered also after its message was received and deleted."""
     queue = bench.queue()
@@ -72,7 +72,7 @@ def nearly_five_minutes(bench: Bench) -> None:
     queue.expect_nothing("the id is remembered")
 
 
-@case(API)
+@case(API, RECORDED)
 def scope_of_the_queue(bench: Bench) -> None:
     """By default an id counts in the whole queue: the same in another group is a copy."""
     queue = bench.queue()

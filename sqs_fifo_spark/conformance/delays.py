@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require_refusal
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, case
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
 
 
 @case(API, seconds=9)
@@ -16,7 +16,7 @@ def of_the_queue(bench: Bench) -> None:
     queue.take("1")
 
 
-@case(API)
+@case(API, RECORDED)
 def of_a_message(bench: Bench) -> None:
     """A message on a FIFO queue cannot have DelaySeconds of its own."""
     require_refusal("InvalidParameterValue", bench.queue().send, "1", DelaySeconds=5)

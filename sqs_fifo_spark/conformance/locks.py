@@ -182,7 +182,7 @@ def one_by_default(bench: Bench) -> None:
     queue.take("1", most=None)
 
 
-@case(API)
+@case(API, RECORDED)
 def eleven(bench: Bench) -> None:
     """A receive of 11 messages is refused, and so is one of none."""
     queue = bench.queue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require, require_refusal
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, REPORT, case
 
 _LEGACY = "AWS.SimpleQueueService."
 
@@ -17,7 +17,7 @@ def name(bench: Bench) -> None:
         require_refusal("InvalidParameterValue", bench.queue, name=wrong)
 
 
-@case(API)
+@case(API, RECORDED)
 def same_again(bench: Bench) -> None:
     """To create a queue again with the same attributes returns its URL; with others it is refused."""
     name = bench.name()
@@ -50,7 +50,7 @@ def attributes(bench: Bench) -> None:
     require(expected, {key: found.get(key) for key in expected})
 
 
-@case(DOCUMENTATION, RECORDED)
+@case(DOCUMENTATION, REPORT)
 def type_is_fixed(bench: Bench) -> None:
     """A queue cannot cease to be a FIFO queue."""
     require_refusal("InvalidAttributeValue", bench.queue().set, FifoQueue="false")
@@ -93,7 +93,7 @@ def counts(bench: Bench) -> None:
     bench.eventually(["1", "2"], look)
 
 
-@case(API, settles=True)
+@case(API, RECORDED, settles=True)
 def purge(bench: Bench) -> None:
     """To purge a queue drops its messages, those in flight, too; a second time within 60 seconds is refused."""
     queue = bench.queue()

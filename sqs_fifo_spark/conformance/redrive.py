@@ -116,7 +116,7 @@ def move_back(bench: Bench) -> None:
     )
 
 
-@case(API)
+@case(API, RECORDED)
 def move_from_no_dead_letter_queue(bench: Bench) -> None:
     """A move task from a queue that is nobody's dead-letter queue is refused."""
     require_refusal("InvalidParameterValue", bench.call, "StartMessageMoveTask", SourceArn=bench.queue().arn)

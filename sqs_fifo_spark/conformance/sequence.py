@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqs_fifo_spark.conformance.bench import Bench, marks_text, require, require_refusal, system
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, Differs, case
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, Differs, case
 
 
 @case(API)
@@ -23,7 +23,7 @@ def form(bench: Bench) -> None:
         raise Differs("digits of at most 128 bits", str(text)[:50])
 
 
-@case(API)
+@case(API, RECORDED)
 def same_when_received(bench: Bench) -> None:
     """A message is received with the sequence number and message id that its send was answered, each time."""
     queue = bench.queue()

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from sqs_fifo_spark.conformance.bench import Bench, require, require_refusal
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, case
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
 
 _INVALID = "InvalidParameterValue"
 _SMALLEST = {"MaximumMessageSize": "1024"}
@@ -27,7 +27,7 @@ def one_mebibyte(bench: Bench) -> None:
     require(True, queue.collect(1)[0]["Body"] == body, "the same body:")
 
 
-@case(API)
+@case(API, RECORDED)
 def maximum_of_the_queue(bench: Bench) -> None:
     """A queue's MaximumMessageSize counts bytes of UTF-8, not characters."""
     queue = bench.queue(**_SMALLEST)
@@ -132,7 +132,7 @@ def wrong_attributes(bench: Bench) -> None:
         require_refusal(_INVALID, queue.send, name, MessageAttributes={name: value})
 
 
-@case(API)
+@case(API, RECORDED)
 def attribute_names(bench: Bench) -> None:
     """Message attributes come only when they are asked for: by name, by prefix with .*, or all."""
     queue = bench.queue()

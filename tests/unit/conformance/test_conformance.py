@@ -282,6 +282,7 @@ def run(*arguments: str) -> Any:
         (["--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"], "use --against aws"),
         (["--against", "aws"], "agree with --yes"),
         (["--only", "none"], "no case is left"),
+        (["--endpoint-url", "localhost", "--only", "wire"], "there is no client for it: Invalid endpoint"),
     ],
 )
 def test_command_asks_before_it_calls(arguments: list[str], said: str) -> None:
