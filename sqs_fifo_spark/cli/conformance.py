@@ -13,7 +13,8 @@ from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.cli.output import Status, print_error, print_line, print_table, progress
 from sqs_fifo_spark.conformance.bench import code_of
-from sqs_fifo_spark.conformance.case import Case, find_cases
+from sqs_fifo_spark.conformance.case import Case
+from sqs_fifo_spark.conformance.grounds import find_cases
 from sqs_fifo_spark.conformance.kit import (
     DIFFERS,
     HOLDS,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,11 +14,6 @@ Check = Callable[["Bench"], None]
 
 # Sources of facts. The API text is botocore's service model; what is recorded was answered by AWS itself.
 API, DOCUMENTATION, RECORDED, REPORT = "API text", "documentation", "recorded", "report"
-
-_GROUNDS = (
-    *("locks", "receipts", "deduplication", "sequence", "delays", "redrive"),
-    *("attempts", "batches", "sizes", "queues", "polls", "wire"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,8 @@ class NotDecided(Exception):
     """SQS might do all that was seen; what the case is about did not come up."""
 
 
-_declared: list[Case] = []
+declared: list[Case] = []
+"""All cases of the modules that have been imported; `grounds` imports them all."""
 
 
 def case(
@@ -73,18 +67,7 @@ def case(
         name = check.__name__.replace("_", "-")
         fact = " ".join((inspect.getdoc(check) or "").split())
         source = "; ".join(sources)
-        _declared.append(Case(f"{ground}.{name}", fact, source, calls, chunks, seconds, settles, check))
+        declared.append(Case(f"{ground}.{name}", fact, source, calls, chunks, seconds, settles, check))
         return check
 
     return declare
-
-
-def find_cases(only: Sequence[str] = ()) -> list[Case]:
-    """Return the cases whose ids, or grounds, match one of the patterns in `only`; all cases without any."""
-    for ground in _GROUNDS:
-        importlib.import_module(f"sqs_fifo_spark.conformance.{ground}")
-    return [
-        each
-        for each in _declared
-        if not only or any(fnmatchcase(each.id, text) or each.id.startswith(f"{text}.") for text in only)
-    ]

@@ -16,6 +16,8 @@ from sqs_fifo_spark.local import errors
 CONTENT_TYPE = "application/x-www-form-urlencoded"
 HINT = "This queue speaks AWS JSON 1.0, where X-Amz-Target is AmazonSQS.<Action>, and takes forms with an Action."
 
+_DEEPEST = 6
+"""SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.StringValue has five dots."""
 _NUMBERS = re.compile(r"(Max\w*|VisibilityTimeout|WaitTimeSeconds|DelaySeconds)")
 _LISTS = {
     "Attributes": "Attribute",
@@ -41,6 +43,8 @@ def read(body: bytes, path: str) -> tuple[str, dict[str, Any]]:
     tree: dict[str, Any] = {} if path == "/" else {"QueueUrl": path}
     for name, value in form.items():
         *way, last = name.split(".")
+        if len(way) > _DEEPEST:
+            raise errors.malformed_request(f"The parameter {way[0]} is nested too deeply.")
         node = tree
         for part in way:
             node = node.setdefault(part, {})

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, SystemClock
 from sqs_fifo_spark.conformance.bench import Bench
-from sqs_fifo_spark.conformance.case import API, Case, Differs, NotDecided, NotSupported, find_cases
+from sqs_fifo_spark.conformance.case import API, Case, Differs, NotDecided, NotSupported
+from sqs_fifo_spark.conformance.grounds import find_cases
 from sqs_fifo_spark.conformance.kit import (
     DIFFERS,
     HOLDS,
