@@ -24,7 +24,7 @@ test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/pyth
 # tests/workers.py makes: else the few long ones come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo unit law test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof lint bench bench-quick memory jar clean \
+.PHONY: help demo unit law test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof conformance lint bench bench-quick memory jar clean \
 	java postgres need-postgres
 
 help:  ## this list
@@ -91,6 +91,10 @@ kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster
 # LINK_ARGS takes what `python -m tests.links --help` lists, such as --journal s3 --mode journal.
 links: java $(READY)  ## large messages over a slow network, drained and audited; half an hour
 	@$(BIN)/python -m tests.links $(LINK_ARGS)
+
+# CONFORMANCE_ARGS takes what `sqs-fifo-spark conformance --help` lists, such as --max-seconds 60; all take 5 minutes.
+conformance: $(READY_DEMO)  ## the facts about SQS FIFO queues, on our own local queue
+	@$(BIN)/python -m sqs_fifo_spark conformance --against local $(CONFORMANCE_ARGS)
 
 # Hours on 2 cores.
 proof: test-all test-min-all  ## everything, and each long proof whole

@@ -22,7 +22,7 @@ def long_description(home: str = HOME) -> str:
 
 
 ROOMS = ("", ".options", ".aws", ".journal", ".source", ".source.driver", ".source.task", ".sink", ".watch", ".local")
-ROOMS += (".demo", ".cli", ".payloads")
+ROOMS += (".demo", ".cli", ".payloads", ".conformance")
 
 setup(
     name="sqs-fifo-spark",

@@ -111,6 +111,7 @@ commands = click.version_option(
             "send": "cli.send:send",
             "peek": "cli.peek:peek",
             "init": "cli.init:init",
+            "conformance": "cli.conformance:conformance",
             "local-queue": "local.cli:local_queue",
             "demo": "demo.cli:demo",
         },

@@ -98,7 +98,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> No
     _console().print(table)
 
 
-Track: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
+Track: TypeAlias = Callable[[Iterable[Any], str], Iterable[Any]]
 """Goes through items; a terminal's line about it begins with the text."""
 
 

@@ -1,4 +1,4 @@
-"""The answers to HTTP requests in AWS JSON 1.0, as SQS gives them, with the failures that were asked for."""
+"""The answers to HTTP requests, as SQS gives them, with the failures that were asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.local import errors, guard, names
+from sqs_fifo_spark.local import errors, guard, names, query
 from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import Decision, Injector
@@ -76,25 +76,19 @@ class Endpoint:
             return await self._sqs(http, body)
         except Exception as error:
             self.failure = error
-            return self._refusal(errors.internal_failure())
+            return self._refusal(http, errors.internal_failure())
 
     async def _sqs(self, http: web.BaseRequest, body: bytes) -> web.StreamResponse:
         target = http.headers.get("X-Amz-Target", "")
         action = target.removeprefix(_TARGET_PREFIX)
         try:
-            if not target.startswith(_TARGET_PREFIX):
-                raise errors.malformed_request(
-                    "This queue speaks AWS JSON 1.0 only: X-Amz-Target must be AmazonSQS.<Action>."
-                )
-            try:
-                request = json.loads(body)
-            except (ValueError, RecursionError) as error:
-                raise errors.malformed_request("The request's body is not JSON.") from error
-            if not isinstance(request, dict):
-                raise errors.malformed_request("The request's body must be a JSON map.")
+            if _is_query(http):
+                action, request = query.read(body, http.path)
+            else:
+                request = _read_json(target, body)
         except SqsError as error:
             self._record(action, 1, error.query_code)
-            return self._refusal(error)
+            return self._refusal(http, error)
         return await self._act(http, action, request)
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
@@ -129,7 +123,7 @@ class Endpoint:
                 self._room.serve()
         except SqsError as error:
             self._record(action, entries, error.query_code)
-            return self._refusal(error)
+            return self._refusal(http, error)
         except asyncio.CancelledError:
             self._record(action, entries, "gone")
             raise
@@ -137,7 +131,7 @@ class Endpoint:
             self._record(action, entries, "dropped")
             return self._hang_up(http, reset=False)
         self._record(action, entries, "ok")
-        return self._respond(200, response)
+        return self._respond(http, action, response)
 
     async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Decision) -> dict[str, Any]:
         def receive() -> dict[str, Any]:
@@ -161,26 +155,26 @@ class Endpoint:
             )
         )
 
-    def _respond(self, status: int, content: dict[str, Any], query_error: str | None = None) -> web.Response:
-        self._request_number += 1
-        headers = {
-            # Of the same clock as the times of sending, which a client compares with it.
-            "Date": formatdate(self._clock.now(), usegmt=True),
-            "x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}",
-        }
-        if query_error is not None:
-            headers["x-amzn-query-error"] = query_error
-        return web.Response(
-            status=status,
-            body=json.dumps(content, separators=(",", ":")).encode(),
-            headers=headers,
-            content_type=_CONTENT_TYPE,
-        )
+    def _respond(self, http: web.BaseRequest, action: str, content: dict[str, Any]) -> web.Response:
+        request_id, headers = self._headers()
+        if _is_query(http):
+            return _xml(200, headers, query.answer(action, request_id, content))
+        return _json(200, headers, content)
 
-    def _refusal(self, error: SqsError) -> web.Response:
+    def _refusal(self, http: web.BaseRequest, error: SqsError) -> web.Response:
+        request_id, headers = self._headers()
+        if _is_query(http):
+            return _xml(error.status, headers, query.refusal(request_id, error))
         content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
         fault = "Sender" if error.sender_fault else "Receiver"
-        return self._respond(error.status, content, f"{error.query_code};{fault}")
+        return _json(error.status, headers | {"x-amzn-query-error": f"{error.query_code};{fault}"}, content)
+
+    def _headers(self) -> tuple[str, dict[str, str]]:
+        """Return a new request id, and the headers of its answer."""
+        self._request_number += 1
+        request_id = f"00000000-0000-4000-8000-{self._request_number:012x}"
+        # Of the same clock as the times of sending, which a client compares with it.
+        return request_id, {"Date": formatdate(self._clock.now(), usegmt=True), "x-amzn-RequestId": request_id}
 
     def _hang_up(self, http: web.BaseRequest, *, reset: bool) -> web.Response:
         transport = http.transport
@@ -193,6 +187,32 @@ class Endpoint:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self._requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _is_query(http: web.BaseRequest) -> bool:
+    return http.content_type == query.CONTENT_TYPE and "X-Amz-Target" not in http.headers
+
+
+def _read_json(target: str, body: bytes) -> dict[str, Any]:
+    """Return a request in AWS JSON 1.0. Raises SerializationException."""
+    if not target.startswith(_TARGET_PREFIX):
+        raise errors.malformed_request(query.HINT)
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise errors.malformed_request("The request's body is not JSON.") from error
+    if not isinstance(request, dict):
+        raise errors.malformed_request("The request's body must be a JSON map.")
+    return request
+
+
+def _json(status: int, headers: dict[str, str], content: dict[str, Any]) -> web.Response:
+    body = json.dumps(content, separators=(",", ":")).encode()
+    return web.Response(status=status, body=body, headers=headers, content_type=_CONTENT_TYPE)
+
+
+def _xml(status: int, headers: dict[str, str], text: str) -> web.Response:
+    return web.Response(status=status, body=text.encode(), headers=headers, content_type="text/xml")
 
 
 def _is_browser(http: web.BaseRequest) -> bool:

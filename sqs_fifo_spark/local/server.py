@@ -1,7 +1,8 @@
 """An HTTP server over `FifoModel` that an unmodified AWS SDK takes for SQS.
 
-Speaks AWS JSON 1.0. Signatures are not checked; only `Faults.expired_keys` and policies look at the access key. Every
-request is handled on one event loop, on a thread of the server's own, so the model is never entered twice at a time.
+Speaks AWS JSON 1.0, and the query protocol of older SDKs. Signatures are not checked; only `Faults.expired_keys` and
+policies look at the access key. Every request is handled on one event loop, on a thread of the server's own, so the
+model is never entered twice at a time.
 """
 
 from __future__ import annotations

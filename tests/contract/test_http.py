@@ -36,7 +36,7 @@ def call_as(host: str, server: LocalQueueServer, action: str, request: dict[str,
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
-        (b"Action=ListQueues", {"Content-Type": "application/x-www-form-urlencoded"}),
+        (b"Action=ListQueues", {"Content-Type": "text/plain"}),
         (b"{", {"X-Amz-Target": "AmazonSQS.ListQueues"}),
         (b"[]", {"X-Amz-Target": "AmazonSQS.ListQueues"}),
         (b'{"QueueUrl": 1}', {"X-Amz-Target": "AmazonSQS.ReceiveMessage"}),

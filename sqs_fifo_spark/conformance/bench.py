@@ -1,0 +1,322 @@
+"""The bench of a case: fresh queues, helpers to send, receive and delete, and a count of calls.
+
+A message is known by its mark, a short text such as "1" that the case chose; bodies and deduplication ids are made of
+it. Messages of a receive are compared by their marks, and so are they shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from botocore import xform_name
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError
+from botocore.httpsession import URLLib3Session
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.conformance.case import Differs, NotDecided, NotSupported
+
+Message = dict[str, Any]
+
+_TRIES = 5
+_UNSUPPORTED = re.compile(r"UnsupportedOperation|InvalidAction|NotImplemented|UnknownOperation|UnknownAction|^501$")
+_LONGEST_NAME = 80
+
+
+class Bench:
+    """The queues and calls of one case. Several threads may call.
+
+    `limit` is the most calls that the case may make, beside those that delete its queues. Once `stopped` is set, the
+    next call or wait ends the case.
+    """
+
+    def __init__(
+        self, client: Any, prefix: str, clock: Clock, limit: int, *, is_aws: bool, stopped: threading.Event
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.is_aws = is_aws
+        self.calls = 0
+        self._prefix = prefix
+        self._limit = limit
+        self._stopped = stopped
+        self._lock = threading.Lock()
+        self._urls: list[str] = []
+
+    def call(self, action: str, **request: Any) -> dict[str, Any]:
+        """Make a call of SQS. Raises ClientError, and NotDecided once the case has made all the calls that it may."""
+        self._count()
+        answer: dict[str, Any] = getattr(self.client, xform_name(action))(**request)
+        return answer
+
+    def query(self, **form: str) -> tuple[int, str]:
+        """Make a call in the query protocol; return the status and the text of its answer."""
+        self._count()
+        url = self.client.meta.endpoint_url.rstrip("/") + "/"
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        request = AWSRequest("POST", url, headers=kind, data=urlencode(form))
+        SigV4Auth(self.client._request_signer._credentials, "sqs", self.client.meta.region_name).add_auth(request)
+        answer = URLLib3Session(timeout=10).send(request.prepare())
+        return answer.status_code, answer.text
+
+    def name(self, suffix: str = ".fifo") -> str:
+        """Return the name of no queue that there is."""
+        return f"{self._prefix[: _LONGEST_NAME - 18]}-{uuid.uuid4().hex[:12]}{suffix}"
+
+    def queue(self, *, name: str | None = None, **attributes: str) -> Queue:
+        """Make a FIFO queue; it is deleted at the end."""
+        given = {"FifoQueue": "true", **attributes}
+        try:
+            answer = self.call("CreateQueue", QueueName=name or self.name(), Attributes=given)
+        except ClientError as error:
+            if code_of(error) == "InvalidAttributeName":
+                raise NotSupported(f"a queue with {', '.join(attributes)}") from None
+            raise
+        self._urls.append(answer["QueueUrl"])
+        if self.is_aws:
+            self.sleep(1)  # which the API text asks for
+        return Queue(self, answer["QueueUrl"])
+
+    def queue_with_dead_letters(self, receives: int = 1, **attributes: str) -> tuple[Queue, Queue]:
+        """Make a queue, and the one to which a message goes that was received so often."""
+        dead = self.queue()
+        policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": receives})
+        return self.queue(**{"RedrivePolicy": policy, **attributes}), dead
+
+    def close(self) -> list[str]:
+        """Delete the queues that were made, and return the URLs of those that could not be deleted."""
+        left = []
+        while self._urls:
+            url = self._urls.pop()
+            try:
+                self.client.delete_queue(QueueUrl=url)
+            except Exception as error:
+                if "NonExistentQueue" not in code_of(error):
+                    left.append(url)
+        return left
+
+    def sleep(self, seconds: float) -> None:
+        """Wait. Raises NotDecided when the run is broken off."""
+        if self.clock.wait(self._stopped, seconds):
+            raise NotDecided("the run was broken off")
+
+    def _count(self) -> None:
+        if self._stopped.is_set():
+            raise NotDecided("the run was broken off")
+        with self._lock:
+            if self.calls >= self._limit:
+                raise NotDecided(f"{self._limit} calls did not decide it")
+            self.calls += 1
+
+    def settle(self) -> None:
+        """Wait as long as SQS may take to purge a queue, or to put an attribute in force."""
+        if self.is_aws:
+            self.sleep(60)
+
+    def eventually(self, expected: object, look: Callable[[], object]) -> None:
+        """Look until it is as expected, on AWS for up to a minute. Raises Differs when it is still not so."""
+        deadline = self.clock.monotonic() + (60 if self.is_aws else 3)
+        while (seen := look()) != expected:
+            if self.clock.monotonic() > deadline:
+                raise Differs(str(expected), str(seen))
+            self.sleep(1)
+
+
+class Queue:
+    """A queue that the case made."""
+
+    def __init__(self, bench: Bench, url: str) -> None:
+        self.bench = bench
+        self.url = url
+        self._salt = uuid.uuid4().hex
+
+    def call(self, action: str, **request: Any) -> dict[str, Any]:
+        return self.bench.call(action, QueueUrl=self.url, **request)
+
+    @cached_property
+    def arn(self) -> str:
+        return self.attribute("QueueArn")
+
+    def attribute(self, name: str) -> str:
+        return str(self.call("GetQueueAttributes", AttributeNames=[name]).get("Attributes", {}).get(name))
+
+    def set(self, **attributes: str) -> None:
+        self.call("SetQueueAttributes", Attributes=attributes)
+
+    # Sending
+
+    def draft(self, mark: str, group: str = "g", **given: Any) -> dict[str, Any]:
+        """Return the fields of a send, less those given as None."""
+        made = {"MessageBody": mark, "MessageGroupId": group, "MessageDeduplicationId": f"{mark[:60]}-{self._salt}"}
+        return {name: value for name, value in {**made, **given}.items() if value is not None}
+
+    def send(self, mark: str, group: str = "g", **given: Any) -> dict[str, Any]:
+        return self.call("SendMessage", **self.draft(mark, group, **given))
+
+    def send_all(self, *marks: str, group: str = "g") -> dict[str, Any]:
+        """Send the messages in one batch."""
+        return self.send_batch(*(self.draft(mark, group) for mark in marks))
+
+    def send_batch(self, *drafts: dict[str, Any]) -> dict[str, Any]:
+        return self.call("SendMessageBatch", Entries=[{"Id": str(at), **draft} for at, draft in enumerate(drafts)])
+
+    # Receiving
+
+    def receive(
+        self, most: int | None = 10, *, timeout_s: int | None = 60, wait_s: int | None = 1, **given: Any
+    ) -> list[Message]:
+        """Receive once; what is None is left out. The wait makes SQS ask all its servers, and ends with a message."""
+        request = {
+            "MaxNumberOfMessages": most,
+            "VisibilityTimeout": timeout_s,
+            "WaitTimeSeconds": wait_s,
+            "MessageSystemAttributeNames": ["All"],
+            **given,
+        }
+        asked = {name: value for name, value in request.items() if value is not None}
+        found: list[Message] = self.call("ReceiveMessage", **asked).get("Messages", [])
+        return found
+
+    def take(self, *marks: str, **given: Any) -> list[Message]:
+        """Receive exactly these messages, in this order, in one receive.
+
+        SQS may return fewer than it could: then they are released, and it is tried again. Raises Differs when others
+        come, or none; NotDecided when only the first of them come each time.
+        """
+        expected = marks_text(marks)
+        got: list[Message] = []
+        for _ in range(_TRIES):
+            got = self.receive(**given)
+            found = marks_of(got)
+            if found == list(marks):
+                return got
+            if found != list(marks[: len(found)]):
+                raise Differs(expected, marks_text(found))
+            self.release(*got)
+        if not got:
+            raise Differs(expected, "nothing")
+        raise NotDecided(f"{expected} in one receive did not come in {_TRIES} receives, only {marks_text(found)}")
+
+    def take_one(self, mark: str, **given: Any) -> Message:
+        return self.take(mark, **given)[0]
+
+    def collect(self, count: int, **given: Any) -> list[Message]:
+        """Receive until so many messages have come, or twice in a row none."""
+        found: list[Message] = []
+        empty = 0
+        while len(found) < count and empty < 2:
+            got = self.receive(**given)
+            empty = 0 if got else empty + 1
+            found += got
+        return found
+
+    def expect_nothing(self, why: str, **given: Any) -> None:
+        """Raise Differs when a message comes."""
+        got = self.receive(**given)
+        if got:
+            raise Differs(f"nothing, {why}", marks_text(marks_of(got)))
+
+    # Receipts
+
+    def delete(self, message: Message) -> None:
+        self.call("DeleteMessage", ReceiptHandle=message["ReceiptHandle"])
+
+    def delete_batch(self, messages: Sequence[Message]) -> dict[str, Any]:
+        entries = [{"Id": str(at), "ReceiptHandle": each["ReceiptHandle"]} for at, each in enumerate(messages)]
+        return self.call("DeleteMessageBatch", Entries=entries)
+
+    def hide(self, message: Message, seconds: int) -> None:
+        """Change the message's visibility timeout; 0 releases it."""
+        self.call("ChangeMessageVisibility", ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds)
+
+    def release(self, *messages: Message) -> None:
+        """Show the messages again, the last one first, so that the group's order holds meanwhile."""
+        for message in reversed(messages):
+            self.hide(message, 0)
+
+    def let_lapse(self, *messages: Message) -> None:
+        """Let the visibility timeouts of these lapse."""
+        for message in messages:
+            self.hide(message, 1)
+        self.bench.sleep(1.5)
+
+
+def marks_of(messages: Sequence[Message]) -> list[str]:
+    return [str(message.get("Body")) for message in messages]
+
+
+def marks_text(marks: Sequence[str]) -> str:
+    """Return the marks as a verdict shows them; a body that is no mark is not shown."""
+    return ", ".join(mark if len(mark) <= 12 else f"a body of {len(mark)} characters" for mark in marks) or "nothing"
+
+
+def require(expected: object, seen: object, what: str = "") -> None:
+    """Raise Differs unless what was seen is as expected."""
+    if expected != seen:
+        raise Differs(f"{what} {expected}".strip(), f"{what} {seen}".strip())
+
+
+def code_of(error: BaseException) -> str:
+    found = getattr(error, "response", None)
+    return str(found.get("Error", {}).get("Code", "")) if isinstance(found, dict) else ""
+
+
+def said(error: ClientError) -> str:
+    """Return the error's code, and its reason without handles or whatever else the request held."""
+    text = str(error.response.get("Error", {}).get("Message", ""))
+    text = "" if "<html" in text.lower() else text
+    reason = re.sub(r"\S{48,}|\"[^\"]*\"", "...", text.rpartition("Reason: ")[2])
+    return f"{code_of(error)}: {reason[:160]}".removesuffix(": ")
+
+
+def is_unsupported(error: BaseException) -> bool:
+    return bool(_UNSUPPORTED.search(code_of(error)))
+
+
+def require_refusal(
+    codes: str | tuple[str, ...], call: Callable[..., Any], *given: Any, reason: str = "", **more: Any
+) -> None:
+    """Make a call that SQS refuses with one of these codes, and this in its reason. Raises Differs otherwise."""
+    accepted = (codes,) if isinstance(codes, str) else codes
+    expected = f"refusal {' or '.join(accepted)}{f' ({reason})' if reason else ''}"
+    try:
+        call(*given, **more)
+    except ClientError as error:
+        if is_unsupported(error):
+            raise
+        message = str(error.response.get("Error", {}).get("Message", ""))
+        if code_of(error) not in accepted or reason.lower() not in message.lower():
+            raise Differs(expected, said(error)) from None
+    else:
+        raise Differs(expected, "accepted")
+
+
+def system(message: Message, name: str) -> str:
+    """Return a system attribute of a received message. Raises Differs when it is not there."""
+    value = message.get("Attributes", {}).get(name)
+    if value is None:
+        raise Differs(f"the system attribute {name}", "none")
+    return str(value)
+
+
+def outcome(call: Callable[..., Any], *given: Any) -> tuple[str, Any]:
+    """Make a call; return the code of its refusal, or "", and its answer."""
+    try:
+        return "", call(*given)
+    except ClientError as error:
+        if is_unsupported(error):
+            raise
+        return code_of(error), None
+
+
+def failures(answer: dict[str, Any]) -> dict[str, str]:
+    """Return the codes of a batch's failed entries, by their ids."""
+    return {entry["Id"]: entry["Code"] for entry in answer.get("Failed", [])}

@@ -1,0 +1,55 @@
+"""Delays, which on a FIFO queue are the queue's."""
+
+from __future__ import annotations
+
+from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require_refusal
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
+
+
+@case(API, seconds=9)
+def of_the_queue(bench: Bench) -> None:
+    """A queue's DelaySeconds hides each new message for so long."""
+    queue = bench.queue(DelaySeconds="8")
+    queue.send("1")
+    queue.expect_nothing("8 seconds are not over")
+    bench.sleep(7)
+    queue.take("1")
+
+
+@case(API, RECORDED)
+def of_a_message(bench: Bench) -> None:
+    """A message on a FIFO queue cannot have DelaySeconds of its own."""
+    require_refusal("InvalidParameterValue", bench.queue().send, "1", DelaySeconds=5)
+
+
+@case(API, calls=80, seconds=3, settles=True)
+def shortened(bench: Bench) -> None:
+    """A new DelaySeconds holds for messages that are there already: one that becomes 0 shows them."""
+    queue = bench.queue(DelaySeconds="900")
+    queue.send("1")
+    queue.expect_nothing("900 seconds are not over")
+    queue.set(DelaySeconds="0")
+    bench.eventually("1", lambda: marks_text(marks_of(queue.receive())))
+
+
+@case(DOCUMENTATION, seconds=5)
+def order(bench: Bench) -> None:
+    """Delayed messages of a group come in order, and none before the delay of the first is over."""
+    queue = bench.queue(DelaySeconds="2")
+    queue.send_all("1", "2", "3")
+    bench.sleep(2.5)
+    queue.take("1", "2", "3")
+
+
+@case(API, calls=80, seconds=3, settles=True)
+def count(bench: Bench) -> None:
+    """Delayed messages are counted as ApproximateNumberOfMessagesDelayed."""
+    queue = bench.queue(DelaySeconds="900")
+    queue.send_all("1", "2")
+    bench.eventually("2", lambda: queue.attribute("ApproximateNumberOfMessagesDelayed"))
+
+
+@case(API)
+def longest(bench: Bench) -> None:
+    """DelaySeconds is at most 900."""
+    require_refusal("InvalidAttributeValue", bench.queue, DelaySeconds="901")

@@ -1,0 +1,154 @@
+"""The run of the cases, side by side, and their verdicts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.conformance.bench import Bench, is_unsupported, said
+from sqs_fifo_spark.conformance.case import Case, Differs, NotDecided, NotSupported
+
+HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED = "holds", "differs", "not supported", "not decided"
+VERDICTS = (HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED)
+
+NO_ANSWER = (BotoCoreError, ResponseParserError)
+
+USD_PER_MILLION = 0.50
+"""Price of a million calls on FIFO queues in us-east-1; other regions differ a little, and a first million is free."""
+_DELETES = 4
+"""A case makes fewer queues; to delete them is beside its calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict on one case."""
+
+    case: Case
+    verdict: str
+    expected: str = ""
+    seen: str = ""
+    calls: int = 0
+
+    def as_json(self) -> dict[str, str]:
+        case = self.case
+        return {
+            "id": case.id,
+            "fact": case.fact,
+            "source": case.source,
+            "verdict": self.verdict,
+            "expected": self.expected,
+            "seen": self.seen,
+        }
+
+
+@dataclass
+class Kit:
+    """Runs cases against one endpoint; AWS's own without `endpoint_url`."""
+
+    client: Any
+    prefix: str
+    clock: Clock = SYSTEM_CLOCK
+    is_aws: bool = False
+    left: list[str] = field(default_factory=list)
+    """URLs of queues that could not be deleted."""
+
+    def run(self, cases: Sequence[Case], jobs: int = 16) -> Run:
+        """Begin the cases, those first that take longest, so many at once; their results come as they end."""
+        longest_first = sorted(cases, key=lambda case: -case.seconds_on(is_aws=self.is_aws))
+        pool, stopped = ThreadPoolExecutor(jobs, thread_name_prefix="conformance"), threading.Event()
+        return Run(pool, [pool.submit(self.judge, case, stopped) for case in longest_first], stopped)
+
+    def judge(self, case: Case, stopped: threading.Event | None = None) -> Result:
+        """Run one case and delete its queues."""
+        prefix = f"{self.prefix}-{case.id.replace('.', '-')}"
+        stopped = stopped or threading.Event()
+        bench = Bench(self.client, prefix, self.clock, case.calls, is_aws=self.is_aws, stopped=stopped)
+        try:
+            verdict, expected, seen = _verdict(case, bench)
+        finally:
+            self.left += bench.close()
+        return Result(case, verdict, expected, seen, bench.calls)
+
+
+class Run:
+    """The results of cases that run, in the order in which they end. At the end of its `with` block, all have ended."""
+
+    def __init__(self, pool: ThreadPoolExecutor, futures: Sequence[Future[Result]], stopped: threading.Event) -> None:
+        self._pool = pool
+        self._stopped = stopped
+        self._futures = futures
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def __iter__(self) -> Iterator[Result]:
+        return (future.result() for future in as_completed(self._futures))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:
+    try:
+        case.check(bench)
+    except Differs as found:
+        return DIFFERS, found.expected, found.seen
+    except NotSupported as found:
+        return NOT_SUPPORTED, "", str(found)
+    except NotDecided as found:
+        return NOT_DECIDED, "", str(found)
+    except ClientError as error:
+        return (NOT_SUPPORTED if is_unsupported(error) else DIFFERS), "no error", said(error)
+    except (*NO_ANSWER, KeyError, TypeError, ValueError) as error:  # of an answer that lacks a field, or is broken
+        return DIFFERS, "an answer of SQS's form", f"{type(error).__name__}: {str(error)[:120]}"
+    return HOLDS, "", ""
+
+
+def make_client(endpoint_url: str | None, region: str | None, jobs: int) -> Any:
+    """Return a client for the endpoint. Where there are no credentials, an endpoint outside AWS gets made-up ones."""
+    session = boto3.session.Session(region_name=region)
+    made_up = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
+    return session.client(
+        "sqs",
+        endpoint_url=endpoint_url,
+        region_name=session.region_name or ("us-east-1" if endpoint_url else None),
+        config=Config(
+            # Cases send on purpose what botocore would refuse.
+            parameter_validation=False,
+            max_pool_connections=3 * jobs,
+            connect_timeout=5,
+            read_timeout=40,
+            retries={"total_max_attempts": 1 if endpoint_url else 4, "mode": "standard"},
+            user_agent_extra="sqs-fifo-spark-conformance",
+        ),
+        **(made_up if endpoint_url and session.get_credentials() is None else {}),
+    )
+
+
+def most_calls(cases: Sequence[Case]) -> int:
+    """Return the most calls that the cases make, as they are billed: each 64 KiB of a payload counts as one."""
+    return sum(case.calls + case.chunks + _DELETES for case in cases)
+
+
+def cost_usd(cases: Sequence[Case]) -> float:
+    return most_calls(cases) * USD_PER_MILLION / 1e6
+
+
+def report(endpoint: str, results: Sequence[Result]) -> str:
+    """Return the report as JSON, the cases in the order of their ids."""
+    in_order = sorted(results, key=lambda result: result.case.id)
+    return json.dumps({"endpoint": endpoint, "cases": [result.as_json() for result in in_order]}, indent=1) + "\n"

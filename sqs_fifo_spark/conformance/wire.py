@@ -1,0 +1,66 @@
+"""The forms on the wire: AWS JSON 1.0, whose errors keep their old codes, and the older query protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqs_fifo_spark.conformance.bench import Bench, require
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, Differs, NotSupported, case
+
+
+def _headers(answer: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
+    return found
+
+
+@case(API)
+def json(bench: Bench) -> None:
+    """An answer in AWS JSON 1.0 says so in its content type, and has a request id."""
+    answer = bench.queue().send("1")
+    require("application/x-amz-json-1.0", _headers(answer).get("content-type", "").partition(";")[0], "content type")
+    require(True, bool(answer["ResponseMetadata"].get("RequestId")), "a request id:")
+
+
+@case(API, DOCUMENTATION)
+def error_names(bench: Bench) -> None:
+    """An error has the name of the service model in its body, and its old code in the header x-amzn-query-error."""
+    missing = bench.client.exceptions.QueueDoesNotExist
+    try:
+        bench.call("GetQueueUrl", QueueName=bench.name())
+    except missing as error:
+        header = _headers(error.response).get("x-amzn-query-error", "")
+        require("AWS.SimpleQueueService.NonExistentQueue;Sender", header, "header")
+    else:
+        raise Differs("QueueDoesNotExist", "accepted")
+
+
+def _query(bench: Bench, action: str, **form: str) -> tuple[int, str]:
+    """Call in the query protocol. Raises NotSupported when the answer is no XML."""
+    status, text = bench.query(**{"Action": action, "Version": "2012-11-05", **form})
+    if f"<{action}Response" not in text and "<ErrorResponse" not in text:
+        raise NotSupported("the query protocol")
+    return status, text
+
+
+@case(DOCUMENTATION, "botocore has spoken AWS JSON since 1.31.81")
+def query(bench: Bench) -> None:
+    """The query protocol is spoken, too: forms in, with numbered lists, and XML out."""
+    url = bench.queue().url
+    entry = {"Id": "e", "MessageBody": "1", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    attribute = {"Name": "a", "Value.StringValue": "b", "Value.DataType": "String"}
+    entry |= {f"MessageAttribute.1.{name}": value for name, value in attribute.items()}
+    batch = {f"SendMessageBatchRequestEntry.1.{name}": value for name, value in entry.items()}
+    status, text = _query(bench, "SendMessageBatch", QueueUrl=url, **batch)
+    is_sent = "<SendMessageBatchResultEntry>" in text and "<Id>e</Id>" in text
+    require("200 True", f"{status} {is_sent}", "status, sent:")
+    names = {"AttributeName.1": "All", "MessageAttributeName.1": "All", "WaitTimeSeconds": "2"}
+    _, text = _query(bench, "ReceiveMessage", QueueUrl=url, **names)
+    for part in ("<Body>1</Body>", "<Name>SequenceNumber</Name>", "<StringValue>b</StringValue>"):
+        require(True, part in text, f"{part} is received:")
+
+
+@case(DOCUMENTATION)
+def query_error(bench: Bench) -> None:
+    """The query protocol's error has its old code in XML."""
+    status, text = _query(bench, "GetQueueUrl", QueueName=bench.name())
+    require("400 True", f"{status} {'<Code>AWS.SimpleQueueService.NonExistentQueue</Code>' in text}", "status, code:")
