@@ -24,7 +24,8 @@ test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/pyth
 # tests/workers.py makes: else the few long ones come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo unit law test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof conformance lint bench bench-quick memory jar clean \
+.PHONY: help demo unit law test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof \
+	conformance lint bench bench-quick memory dashboard jar clean \
 	java postgres need-postgres
 
 help:  ## this list
@@ -121,6 +122,9 @@ bench-quick: java $(READY_BENCH)  ## the same, small, in some minutes
 memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
 	$(BIN)/python -m tests.memory
 	$(BIN)/python -m tests.memory.record $(if $(BESIDE),--beside $(BESIDE))
+
+dashboard: java $(READY)  ## draw the picture of it in docs/dashboards.md anew, by Prometheus, Chromium and npm
+	@$(BIN)/python -m tests.dashboard
 
 jar:  ## the jar and its POM for spark-submit --packages, as a Maven repository in dist/maven
 	@$(PYTHON) .ci/jar.py

@@ -42,7 +42,7 @@ setup(
         "console_scripts": ["sqs-fifo-spark = sqs_fifo_spark.cli:main"],
         "pytest11": ["sqs_fifo_spark = sqs_fifo_spark.local.pytest_plugin"],
     },
-    package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md", "docs/examples/*.py", "project/**"]},
+    package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md", "docs/*.png", "docs/examples/*.py", "project/**"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
     # PySpark is the platform's own where there is one: to replace it would break it.
     install_requires=[

@@ -14,6 +14,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from sqs_fifo_spark.watch import METRICS, Prometheus, Sample
+from tests.dashboard.picture import PICTURE, mark
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "sqs_fifo_spark" / "project" / "monitoring"
@@ -50,6 +51,11 @@ def test_dashboard_shows_each_figure_and_no_other() -> None:
     assert [re.findall(r", (\w+)\)", query) for query in queries] == [["query"], ["queue"]]
     used = {name for expression in PANELS for name in re.findall(r"\$(\w+)", expression)}
     assert used <= {each["name"] for each in variables} | {"__rate_interval"}
+
+
+def test_picture_in_the_documents_is_of_these_panels() -> None:
+    is_drawn = mark(DASHBOARD["panels"]) in PICTURE.read_bytes()
+    assert is_drawn, "the panels have changed since the picture was drawn; draw it anew: make dashboard"
 
 
 def test_rules_name_only_figures_that_the_exporter_shows() -> None:
