@@ -43,7 +43,6 @@ def codes(bench: Bench) -> None:
     refused: dict[str, Callable[[], object]] = {
         "AWS.SimpleQueueService.NonExistentQueue": lambda: bench.call("GetQueueUrl", QueueName=bench.name()),
         "AWS.SimpleQueueService.EmptyBatchRequest": queue.send_batch,
-        "InvalidAttributeValue": lambda: queue.set(DelaySeconds="901"),
         "InvalidParameterValue": lambda: queue.receive(11),
         "ReceiptHandleIsInvalid": lambda: queue.delete(message),
     }
