@@ -218,6 +218,15 @@ class Queue:
             found += got
         return found
 
+    def drain(self, count: int) -> str:
+        """Receive and delete until so many messages have come, or twice in a row none; return their marks in order."""
+        seen: list[str] = []
+        while len(seen) < count and (got := self.collect(1)):
+            seen += marks_of(got)
+            for message in got:
+                self.delete(message)
+        return marks_text(seen)
+
     def expect_nothing(self, why: str, **given: Any) -> None:
         """Raise Differs when a message comes."""
         got = self.receive(**given)
@@ -269,6 +278,11 @@ def code_of(error: BaseException) -> str:
     return str(found.get("Error", {}).get("Code", "")) if isinstance(found, dict) else ""
 
 
+def bare(code: str) -> str:
+    """Return a code without the prefix that some of them have."""
+    return code.removeprefix("AWS.SimpleQueueService.")
+
+
 def said(error: ClientError) -> str:
     """Return the error's code, and its reason without handles or whatever else the request held."""
     text = str(error.response.get("Error", {}).get("Message", ""))
@@ -278,13 +292,20 @@ def said(error: ClientError) -> str:
 
 
 def is_unsupported(error: BaseException) -> bool:
-    return bool(_UNSUPPORTED.search(code_of(error)))
+    return is_unsupported_code(code_of(error))
+
+
+def is_unsupported_code(code: str) -> bool:
+    return bool(_UNSUPPORTED.search(code))
 
 
 def require_refusal(
     codes: str | tuple[str, ...], call: Callable[..., Any], *given: Any, reason: str = "", **more: Any
 ) -> None:
-    """Make a call that SQS refuses with one of these codes, and this in its reason. Raises Differs otherwise."""
+    """Make a call that SQS refuses with one of these codes, and this in its reason. Raises Differs otherwise.
+
+    Codes are compared without their prefix, which `wire.codes` is about.
+    """
     accepted = (codes,) if isinstance(codes, str) else codes
     expected = f"refusal {' or '.join(accepted)}{f' ({reason})' if reason else ''}"
     try:
@@ -293,7 +314,7 @@ def require_refusal(
         if is_unsupported(error):
             raise
         message = str(error.response.get("Error", {}).get("Message", ""))
-        if code_of(error) not in accepted or reason.lower() not in message.lower():
+        if bare(code_of(error)) not in accepted or reason.lower() not in message.lower():
             raise Differs(expected, said(error)) from None
     else:
         raise Differs(expected, "accepted")
@@ -314,9 +335,9 @@ def outcome(call: Callable[..., Any], *given: Any) -> tuple[str, Any]:
     except ClientError as error:
         if is_unsupported(error):
             raise
-        return code_of(error), None
+        return bare(code_of(error)), None
 
 
 def failures(answer: dict[str, Any]) -> dict[str, str]:
-    """Return the codes of a batch's failed entries, by their ids."""
-    return {entry["Id"]: entry["Code"] for entry in answer.get("Failed", [])}
+    """Return the codes of a batch's failed entries, without prefix, by their ids."""
+    return {entry["Id"]: bare(entry["Code"]) for entry in answer.get("Failed", [])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require_refusal
+from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require, require_refusal
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
 
 
@@ -38,7 +38,7 @@ def order(bench: Bench) -> None:
     queue = bench.queue(DelaySeconds="2")
     queue.send_all("1", "2", "3")
     bench.sleep(2.5)
-    queue.take("1", "2", "3")
+    require("1, 2, 3", queue.drain(3))
 
 
 @case(API, calls=80, seconds=3, settles=True)

@@ -14,11 +14,7 @@ def order(bench: Bench) -> None:
     queue = bench.queue()
     for mark in "123":
         queue.send(mark)
-    seen = []
-    for message in (found for _ in range(3) for found in queue.collect(1)):
-        seen.append(message["Body"])
-        queue.delete(message)
-    require("1, 2, 3", marks_text(seen))
+    require("1, 2, 3", queue.drain(3))
 
 
 @case(DOCUMENTATION, RECORDED)
@@ -118,8 +114,8 @@ def lapse(bench: Bench) -> None:
     """A group of which all messages have lapsed comes again, whole and in order."""
     queue = bench.queue()
     queue.send_all("1", "2", "3")
-    queue.let_lapse(*queue.take("1", "2", "3"))
-    queue.take("1", "2", "3")
+    queue.let_lapse(*queue.collect(1))
+    require("1, 2, 3", queue.drain(3))
 
 
 @case(API)
@@ -127,8 +123,8 @@ def release(bench: Bench) -> None:
     """A group of which all messages are released comes again, whole and in order."""
     queue = bench.queue()
     queue.send_all("1", "2", "3")
-    queue.release(*queue.take("1", "2", "3"))
-    queue.take("1", "2", "3")
+    queue.release(*queue.collect(1))
+    require("1, 2, 3", queue.drain(3))
 
 
 @case(RECORDED)

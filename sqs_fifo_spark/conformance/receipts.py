@@ -16,7 +16,7 @@ from sqs_fifo_spark.conformance.bench import (
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
 
 _NONSENSE = {"ReceiptHandle": "no-handle", "Body": "", "MessageId": ""}
-_NOT_HELD = ("InvalidParameterValue", "AWS.SimpleQueueService.MessageNotInflight")
+_NOT_HELD = ("InvalidParameterValue", "MessageNotInflight")
 
 
 def _lapsed(bench: Bench) -> tuple[Queue, Message]:

@@ -89,7 +89,7 @@ def target(bench: Bench) -> None:
     """The dead-letter queue has to exist; several codes of the refusal are reported."""
     arn = bench.queue().arn + "x"
     policy = json.dumps({"deadLetterTargetArn": arn.replace(".fifox", "-x.fifo"), "maxReceiveCount": 1})
-    codes = ("InvalidParameterValue", "InvalidAttributeValue", "AWS.SimpleQueueService.NonExistentQueue")
+    codes = ("InvalidParameterValue", "InvalidAttributeValue", "NonExistentQueue")
     require_refusal(codes, bench.queue, RedrivePolicy=policy)
 
 

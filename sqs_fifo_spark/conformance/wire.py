@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, require
+from sqs_fifo_spark.conformance.bench import Bench, code_of, is_unsupported_code, require
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, Differs, NotSupported, case
 
 
@@ -34,10 +35,31 @@ def error_names(bench: Bench) -> None:
         raise Differs("QueueDoesNotExist", "accepted")
 
 
+@case(API, DOCUMENTATION)
+def codes(bench: Bench) -> None:
+    """Codes come as boto3 shows AWS's: most as they are, some with the prefix AWS.SimpleQueueService."""
+    queue = bench.queue()
+    message = {"ReceiptHandle": "no-handle"}
+    refused: dict[str, Callable[[], object]] = {
+        "AWS.SimpleQueueService.NonExistentQueue": lambda: bench.call("GetQueueUrl", QueueName=bench.name()),
+        "AWS.SimpleQueueService.EmptyBatchRequest": queue.send_batch,
+        "InvalidParameterValue": lambda: queue.receive(11),
+        "ReceiptHandleIsInvalid": lambda: queue.delete(message),
+    }
+    for code, call in refused.items():
+        try:
+            call()
+        except bench.client.exceptions.ClientError as error:
+            require(code, code_of(error))
+        else:
+            raise Differs(code, "accepted")
+
+
 def _query(bench: Bench, action: str, **form: str) -> tuple[int, str]:
     """Call in the query protocol. Raises NotSupported when the answer is no XML."""
     status, text = bench.query(**{"Action": action, "Version": "2012-11-05", **form})
-    if f"<{action}Response" not in text and "<ErrorResponse" not in text:
+    code = text.partition("<Code>")[2].partition("</Code>")[0]
+    if is_unsupported_code(code) or (f"<{action}Response" not in text and "<ErrorResponse" not in text):
         raise NotSupported("the query protocol")
     return status, text
 
