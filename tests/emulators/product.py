@@ -21,6 +21,7 @@ from tests.helpers import wait_until
 
 MODES = ("commit", "journal")
 RUN_S = 900.0
+UNFINISHED = "not at its end"
 KILL_AFTER = 2
 """Micro-batches that have landed when the driver is killed."""
 OPTIONS = {"visibilityTimeoutSeconds": "15", "waitTimeSeconds": "2", "maxMessagesPerTrigger": "200"}
@@ -75,7 +76,7 @@ def _is_done(home: Path) -> bool:
 def _end(home: Path) -> str:
     if (home / "error").exists():
         return _error(text := (home / "error").read_text()) or text.splitlines()[0]
-    return "" if _is_done(home) else f"not at its end after {RUN_S:g} s"
+    return "" if _is_done(home) else f"{UNFINISHED} after {RUN_S:g} s"
 
 
 def audit(home: Path) -> dict[str, int]:
