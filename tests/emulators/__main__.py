@@ -49,9 +49,10 @@ def main() -> None:
             runs = Path(tempfile.mkdtemp(prefix="run-", dir=home))
             result = results.setdefault(emulator.name, {}) | {"version": emulator.version}
             with emulator.serve(place) as endpoint:
-                for name, run in (("facts", facts), ("product", product.run)):
-                    if name in (given.part or PARTS):
-                        result[name] = run(endpoint, runs / name)
+                if "facts" in (given.part or PARTS):
+                    result["facts"] = facts(endpoint, runs / "facts")
+                if "product" in (given.part or PARTS):
+                    result["product"] = product.run(endpoint, runs / "product", emulator.messages)
             print(emulator.version, *result.get("product", ()), sep="\n", flush=True)
             results[emulator.name] = result
             if given.json:

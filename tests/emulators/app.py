@@ -1,4 +1,4 @@
-"""The application that is killed: `python -m tests.emulators.app HOME` sends the messages once, and reads them.
+"""The application that is killed: `python -m tests.emulators.app HOME COUNT` sends messages once, and reads them.
 
 HOME/<mode>/options.json has the options of each mode's source. HOME/<mode>/out gets one file for each micro-batch:
 group, number and sequence number of its rows, in their order; `error` and `done` tell of the end.
@@ -20,12 +20,12 @@ from sqs_fifo_spark import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MESSAGES, GROUPS = 2_000, 50
+GROUPS = 50
 
 
-def bodies() -> list[tuple[str, str]]:
+def bodies(messages: int) -> list[tuple[str, str]]:
     """Return group and body of each message, in the order of the sends."""
-    return [(f"g{number % GROUPS}", f"{number // GROUPS}") for number in range(MESSAGES)]
+    return [(f"g{number % GROUPS}", f"{number // GROUPS}") for number in range(messages)]
 
 
 def writer_to(home: Path) -> Callable[[DataFrame, int], None]:
@@ -43,7 +43,7 @@ def main() -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "2").getOrCreate()
     register(spark)
-    rows = [(group, body, f"{group}-{body}") for group, body in bodies()]
+    rows = [(group, body, f"{group}-{body}") for group, body in bodies(int(sys.argv[2]))]
     frame = spark.createDataFrame(rows, "messageGroupId STRING, body STRING, messageDeduplicationId STRING").coalesce(1)
     for home, options in homes.items():
         if not (home / "sent").exists():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.crash.cluster import ROOT
-from tests.emulators.product import MODES
+from tests.emulators.product import MODES, UNFINISHED
 
 PAGE = ROOT / "sqs_fifo_spark" / "docs" / "emulators.md"
 SHOWN = "locks", "receipts", "deduplication", "redrive"
@@ -33,8 +33,10 @@ def _product(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _outcome(found: Mapping[str, Any]) -> str:
+    if found["source"]:
+        return "not at its end in time" if found["source"].startswith(UNFINISHED) else "the source stopped"
     counts = ", ".join(f"{found[name]:,}" for name in ("lost", "doubled", "out_of_order"))
-    return counts + "".join(f"; the {name} stopped" for name in ("sink", "source") if found[name])
+    return counts + ("; the sink stopped, and plain sends went on" if found["sink"] else "")
 
 
 def _facts(results: Mapping[str, Mapping[str, Any]]) -> str:

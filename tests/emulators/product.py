@@ -1,4 +1,4 @@
-"""Source and sink on an emulator: 2,000 messages, one kill of the driver in mid-run, a restart, and an audit."""
+"""Source and sink on an emulator: messages for both, one kill of the driver in mid-run, a restart, and an audit."""
 
 from __future__ import annotations
 
@@ -15,54 +15,59 @@ from typing import Any
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from tests.crash.cluster import ROOT
 from tests.crash.processes import begin, descendants, look
-from tests.emulators.app import MESSAGES, bodies
+from tests.emulators.app import bodies
 from tests.emulators.servers import KEYS, client
 from tests.helpers import wait_until
 
 MODES = ("commit", "journal")
 RUN_S = 900.0
+UNFINISHED = "not at its end"
 KILL_AFTER = 2
 """Micro-batches that have landed when the driver is killed."""
-OPTIONS = {"visibilityTimeoutSeconds": "15", "waitTimeSeconds": "2", "maxMessagesPerTrigger": "200"}
+OPTIONS = {"visibilityTimeoutSeconds": "15", "waitTimeSeconds": "2"}
 
 
-def run(endpoint: str, home: Path) -> list[dict[str, Any]]:
+def run(endpoint: str, home: Path, messages: int) -> list[dict[str, Any]]:
     """Return for each mode what came of the messages, and the errors of sink and source, empty if there was none."""
-    homes = {home / mode: _prepare(endpoint, mode, home / mode) for mode in MODES}
+    homes = {home / mode: _prepare(endpoint, mode, home / mode, messages) for mode in MODES}
     began = SYSTEM_CLOCK.monotonic()
-    application, sink = _start(home), ""
+    application, sink = _start(home, messages), ""
     try:
         _wait(application, lambda: all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes))
         if unsent := [each for each in homes if not (each / "sent").exists()]:
             sink = _error((home / "app.log").read_text(errors="replace"))
             for each in unsent:
-                _send_plainly(endpoint, each, homes[each])
+                _send_plainly(endpoint, each, homes[each], messages)
         _kill(application)
-        application = _start(home)
+        application = _start(home, messages)
         if unsent:  # then the kill is still to come
             _wait(application, lambda: all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes))
             _kill(application)
-            application = _start(home)
+            application = _start(home, messages)
         _wait(application, lambda: all(map(_is_done, homes)))
     finally:
         _kill(application)
     took_s = round(SYSTEM_CLOCK.monotonic() - began)
-    return [{"mode": each.name, "took_s": took_s, "sink": sink, "source": _end(each), **audit(each)} for each in homes]
+    return [
+        {"mode": each.name, "took_s": took_s, "sink": sink, "source": _end(each), **audit(each, messages)}
+        for each in homes
+    ]
 
 
-def _prepare(endpoint: str, name: str, home: Path) -> dict[str, str]:
+def _prepare(endpoint: str, name: str, home: Path, messages: int) -> dict[str, str]:
     """Make a queue and the folders of one mode, and return its source's options."""
     (home / "out").mkdir(parents=True)
     url = client(endpoint).create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     options = {"queueUrl": url, "endpointUrl": endpoint, "deleteAfter": home.name, **OPTIONS}
+    options["maxMessagesPerTrigger"] = str(messages // 10)
     (home / "options.json").write_text(json.dumps(options))
     return options
 
 
-def _send_plainly(endpoint: str, home: Path, options: Mapping[str, str]) -> None:
+def _send_plainly(endpoint: str, home: Path, options: Mapping[str, str], messages: int) -> None:
     """Send to the queue one by one; what the sink did send has the same deduplication ids."""
     sqs = client(endpoint)
-    for group, body in bodies():
+    for group, body in bodies(messages):
         ids = {"MessageGroupId": group, "MessageDeduplicationId": f"{group}-{body}"}
         sqs.send_message(QueueUrl=options["queueUrl"], MessageBody=body, **ids)
     (home / "sent").touch()
@@ -75,10 +80,10 @@ def _is_done(home: Path) -> bool:
 def _end(home: Path) -> str:
     if (home / "error").exists():
         return _error(text := (home / "error").read_text()) or text.splitlines()[0]
-    return "" if _is_done(home) else f"not at its end after {RUN_S:g} s"
+    return "" if _is_done(home) else f"{UNFINISHED} after {RUN_S:g} s"
 
 
-def audit(home: Path) -> dict[str, int]:
+def audit(home: Path, messages: int) -> dict[str, int]:
     """Judge the rows of a mode: a message is out of order if a later one of its group came before it.
 
     With `deleteAfter=journal` a group may stand in several partitions of a micro-batch, and its sequence numbers order
@@ -92,16 +97,16 @@ def audit(home: Path) -> dict[str, int]:
             out_of_order += number < newest.get(group, -1) and not seen[group, number]
             newest[group] = max(number, newest.get(group, -1))
             seen[group, number] += 1
-    sent = {(group, int(body)) for group, body in bodies()}
+    sent = {(group, int(body)) for group, body in bodies(messages)}
     doubled = sum(count - 1 for count in seen.values())
-    return {"sent": MESSAGES, "lost": len(sent - seen.keys()), "doubled": doubled, "out_of_order": out_of_order}
+    return {"sent": messages, "lost": len(sent - seen.keys()), "doubled": doubled, "out_of_order": out_of_order}
 
 
-def _start(home: Path) -> subprocess.Popen[bytes]:
+def _start(home: Path, messages: int) -> subprocess.Popen[bytes]:
     for end in [*home.glob("*/error"), *home.glob("*/done")]:
         end.unlink()
     env = {**os.environ, **KEYS, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    return begin([sys.executable, "-m", "tests.emulators.app", str(home)], home / "app.log", env=env)
+    return begin([sys.executable, "-m", "tests.emulators.app", str(home), str(messages)], home / "app.log", env=env)
 
 
 def _wait(application: subprocess.Popen[bytes], condition: Any) -> None:

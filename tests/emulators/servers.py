@@ -37,6 +37,8 @@ class Emulator:
     variables: tuple[str, ...] = ()
     is_npm: bool = False
     python: tuple[int, int] = (3, 10)
+    messages: int = 2_000
+    """That source and sink are given."""
 
     @property
     def version(self) -> str:
@@ -118,7 +120,12 @@ EMULATORS = (
         (sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", "{port}"),
         (f"PYTHONPATH={ROOT}",),
     ),
-    Emulator("moto", ("moto[server]==5.2.5",), ("{home}/venv/bin/moto_server", "-H", "127.0.0.1", "-p", "{port}")),
+    Emulator(
+        "moto",
+        ("moto[server]==5.2.5",),
+        ("{home}/venv/bin/moto_server", "-H", "127.0.0.1", "-p", "{port}"),
+        messages=300,  # its calls take the longer the more messages it holds
+    ),
     Emulator(
         "LocalStack",
         (
