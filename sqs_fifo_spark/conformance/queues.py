@@ -13,7 +13,7 @@ _LEGACY = "AWS.SimpleQueueService."
 @case(API)
 def name(bench: Bench) -> None:
     """The name of a FIFO queue ends with .fifo and has at most 80 characters."""
-    for wrong in (bench.name(""), "x" * 76 + ".fifo", bench.name(".x.fifo")):
+    for wrong in (bench.name(""), bench.name("").ljust(76, "x") + ".fifo", bench.name(".x.fifo")):
         require_refusal("InvalidParameterValue", bench.queue, name=wrong)
 
 
