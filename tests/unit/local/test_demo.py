@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -197,6 +200,30 @@ def test_given_queue_must_not_move_what_killed_processes_held(most: int, is_free
         server.client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
         with nullcontext() if is_free else pytest.raises(demo.DemoError, match="set maxReceiveCount to 10 or more"):
             queue_at(url).require_free()
+
+
+class LateQuery:
+    """Commits the micro-batch of the rows, 4, and then the next one, which deletes them."""
+
+    end = None
+
+    def __init__(self) -> None:
+        self.commits = [4, 4, 5]
+
+    @property
+    def last_commit(self) -> int:
+        return self.commits.pop(0)
+
+
+def test_empty_queue_alone_ends_nothing(tmp_path: Path) -> None:
+    """SQS's counts may be late: all rows must have come, and a later micro-batch must be committed."""
+    write_parquet(tmp_path / "f", BIDS[:3])
+    looks = iter([[], [SinkFile(4, str(tmp_path / "f"))], [], []])
+    bidders = SimpleNamespace(screen=Lines(ManualClock()), sent=3, queue=SimpleNamespace(depth=lambda: 0))
+    query, log, sending = LateQuery(), SimpleNamespace(new_files=looks.__next__), Future[None]()
+    sending.set_result(None)
+    demo._watch(cast(Any, query), cast(Any, bidders), sending, cast(Any, log), [])
+    assert query.commits == []
 
 
 def test_flags_of_a_given_queue_need_one() -> None:
