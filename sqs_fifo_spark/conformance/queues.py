@@ -11,7 +11,7 @@ from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, REPORT
 @case(API)
 def name(bench: Bench) -> None:
     """The name of a FIFO queue ends with .fifo and has at most 80 characters."""
-    for wrong in (bench.name(""), "x" * 76 + ".fifo", bench.name(".x.fifo")):
+    for wrong in (bench.name(""), bench.name("").ljust(76, "x") + ".fifo", bench.name(".x.fifo")):
         require_refusal("InvalidParameterValue", bench.queue, name=wrong)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
@@ -120,14 +120,18 @@ def read_rows(files: Iterable[SinkFile]) -> Iterator[Row]:
     for file in files:
         table = pq.ParquetFile(file.path).read(columns=["messageGroupId", "sequenceNumber", "body"])
         for column in table.to_pylist():
-            body: dict[str, Any] = json.loads(column["body"])
+            try:
+                body = json.loads(column["body"])
+                auction, number = str(body["auction"]), int(body["number"])
+            except (ValueError, KeyError, TypeError):  # somebody else's message
+                auction, number = "", 0
             yield Row(
                 file.batch_id,
                 file.path,
                 column["messageGroupId"],
                 int(column["sequenceNumber"]),
-                str(body["auction"]),
-                int(body["number"]),
+                auction,
+                number,
             )
 
 

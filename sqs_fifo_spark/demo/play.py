@@ -1,8 +1,8 @@
-"""The command `demo`: an auction through a local queue and Spark, and an audit of the rows that arrived.
+"""The command `demo`: an auction through a FIFO queue and Spark, and an audit of the rows that arrived.
 
 Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them on purpose.
 A streaming query writes them to Parquet, and is killed meanwhile. Once the queue is empty, the Parquet files are
-compared with the sent bids.
+compared with the sent bids. The queue is a local one, or one that is given: empty, on AWS or an emulator.
 """
 
 from __future__ import annotations
@@ -11,28 +11,33 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
+from sqs_fifo_spark.aws.named import with_url
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.demo.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
-from sqs_fifo_spark.demo.query import QueryProcess, one_line
+from sqs_fifo_spark.demo.query import QueryProcess
 from sqs_fifo_spark.demo.screen import Entry, Screen, make_screen, print_table
+from sqs_fifo_spark.options import parse_source_options
 
 _PATIENCE_S = 180.0
 """Seconds for which the demo goes on without a single row arriving."""
-_ENTRIES = 10
+_FEWEST_RECEIVES = 10
+"""A message that a killed process held is received again; fewer than so many might move it to a dead-letter queue."""
 _PAUSE_S = 0.02
 """Between two calls of the bidders, so that bids still come while the query runs."""
 _REFRESH_S = 0.1
 
+_INTERPRETER = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 # Dummy credentials for the local queue, and nothing of the user's own AWS or proxy settings.
-_ENVIRONMENT = {
+_LOCAL = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
     "AWS_REGION": "us-east-1",
@@ -41,8 +46,6 @@ _ENVIRONMENT = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
 }
 _UNWANTED = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS")
 
@@ -56,13 +59,47 @@ class DemoError(Exception):
         self.status = status
 
 
-def run(messages: int, auctions: int, keep: Path | None, *, crash: bool = True) -> int:
-    """Play the auction and print the audit; return 0 if nothing was lost, doubled or out of order, else 1."""
+class DemoQueue(QueueCalls):
+    """The queue as the demo sees it, beside the query."""
+
+    def require_free(self) -> None:
+        """Raise DemoError if the demo and what is there would mix, or NotFifoQueueError."""
+        most = self.describe().max_receive_count
+        if most is not None and most < _FEWEST_RECEIVES:
+            raise DemoError(
+                f"a bid goes to the dead-letter queue after {most} receives, and each process killed here costs one. "
+                f"Take the redrive policy off the queue, or set maxReceiveCount to {_FEWEST_RECEIVES} or more",
+                status=2,
+            )
+        if depth := self.depth():
+            raise DemoError(f"the queue has {depth} messages, and must be empty: give one that nobody uses", status=2)
+
+    def depth(self) -> int:
+        """Return how many messages are in the queue, waiting, delayed or in flight, as far as SQS knows yet."""
+        names = [f"ApproximateNumberOfMessages{which}" for which in ("", "Delayed", "NotVisible")]
+        attributes = self._attributes(*names)
+        return sum(int(attributes[name]) for name in names)
+
+    def send(self, entries: Sequence[Mapping[str, str]]) -> set[str]:
+        """Send up to ten messages and return their ids. Raises DemoError if SQS refuses one."""
+        answer = self._retrying("send_message_batch", CALL_BUDGET_S, Entries=entries)
+        if failed := answer.get("Failed"):
+            raise DemoError(f"the queue refused a bid: {failed[0].get('Code')}: {failed[0].get('Message')}")
+        return {done["MessageId"] for done in answer["Successful"]}
+
+
+def run(
+    messages: int, auctions: int, keep: Path | None, given: Mapping[str, str] | None = None, *, crash: bool = True
+) -> int:
+    """Play the auction and print the audit; return 0 if nothing was lost, doubled or out of order, else 1.
+
+    `given` are the source's options of a queue to play on, in place of a local one.
+    """
     log = ""
     try:
         work = _work_directory(keep)
         log = f" (Spark's log: {work / 'spark.log'})"
-        found = _play(bids(messages, auctions), work, crash=crash)
+        found = _play(bids(messages, auctions), work, given or {}, crash=crash)
     except DemoError as error:
         print(f"demo: {error.text}{log if error.status == 1 else ''}", file=sys.stderr)
         return error.status
@@ -81,40 +118,41 @@ def _work_directory(keep: Path | None) -> Path:
     return keep.resolve()
 
 
-def _play(made: Sequence[Bid], work: Path, *, crash: bool) -> Audit:
+def _play(made: Sequence[Bid], work: Path, given: Mapping[str, str], *, crash: bool) -> Audit:
     try:
         import pyspark
-        from botocore.exceptions import BotoCoreError, ClientError
 
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
         raise DemoError(f"{error.name} is missing: pip install '.[demo]' in this package's sources", status=3) from None
-    os.environ.update(_ENVIRONMENT)
-    for name in _UNWANTED:
-        os.environ.pop(name, None)
+    os.environ.update(_INTERPRETER)
     auctions = len({bid.auction for bid in made})
-    title = f"{len(made):,} bids in {auctions:,} auctions: local FIFO queue -> Spark {pyspark.__version__} -> Parquet"
+    place = f"{'given' if given else 'local'} FIFO queue"
+    title = f"{len(made):,} bids in {auctions:,} auctions: {place} -> Spark {pyspark.__version__} -> Parquet"
     print(title, flush=True)
-    try:
-        with ExitStack() as stack:
-            # Entered last, left first: the query stops, then the bidders, the queue, the screen.
-            screen = make_screen(len(made), SYSTEM_CLOCK)
-            stack.enter_context(screen)
-            screen.begin("a local FIFO queue, and bidders who send to it")
-            server = stack.enter_context(LocalQueueServer(queues=["bids.fifo"]))
-            url = server.queue_url("bids.fifo")
-            bidders = _Bidders(server.client, url, made, screen)
-            pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="bidders"))
-            stack.callback(bidders.leave.set)
-            sending = pool.submit(bidders.send)
-            screen.begin(f"Spark {pyspark.__version__} and the streaming query start, while bids come in")
-            began_at = SYSTEM_CLOCK.monotonic()
-            query = stack.enter_context(QueryProcess(url, work))
-            _watch(query, bidders, sending, SinkLog(work / "parquet"), _crashes(query, len(made)) if crash else [])
-            took_s = SYSTEM_CLOCK.monotonic() - began_at
-            screen.begin("the query stops")
-    except (BotoCoreError, ClientError) as error:
-        raise DemoError(f"the local queue did not answer as it should: {one_line(error)}") from None
+    with ExitStack() as stack:
+        # Entered last, left first: the query stops, then the bidders, the queue, the screen.
+        screen = make_screen(len(made), SYSTEM_CLOCK)
+        stack.enter_context(screen)
+        screen.begin(f"a {place}, and bidders who send to it")
+        if not given:
+            os.environ.update(_LOCAL)
+            for name in _UNWANTED:
+                os.environ.pop(name, None)
+            given = {"queueUrl": stack.enter_context(LocalQueueServer(queues=["bids.fifo"])).queue_url("bids.fifo")}
+        options = with_url(parse_source_options, {**given, "journalLocation": str(work / "journal")})
+        queue = DemoQueue(options, SYSTEM_CLOCK)
+        queue.require_free()
+        bidders = _Bidders(queue, made, screen)
+        pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="bidders"))
+        stack.callback(bidders.leave.set)
+        sending = pool.submit(bidders.send)
+        screen.begin(f"Spark {pyspark.__version__} and the streaming query start, while bids come in")
+        began_at = SYSTEM_CLOCK.monotonic()
+        query = stack.enter_context(QueryProcess(given, work))
+        _watch(query, bidders, sending, SinkLog(work / "parquet"), _crashes(query, len(made)) if crash else [])
+        took_s = SYSTEM_CLOCK.monotonic() - began_at
+        screen.begin("the query stops")
     files = SinkLog(work / "parquet").new_files()
     found = audit(made, read_rows(files))
     micro_batches = len({file.batch_id for file in files})
@@ -131,8 +169,7 @@ def _play(made: Sequence[Bid], work: Path, *, crash: bool) -> Audit:
 class _Bidders:
     """Send all bids, on one thread, so that they have an order."""
 
-    sqs: Any
-    url: str
+    queue: DemoQueue
     made: Sequence[Bid]
     screen: Screen
     sent: int = 0
@@ -143,22 +180,20 @@ class _Bidders:
     def send(self) -> None:
         pending = sendings(self.made)
         message_ids: set[str] = set()
-        while entries := list(islice(pending, _ENTRIES)):
-            answer = self.sqs.send_message_batch(
-                QueueUrl=self.url,
-                Entries=[
+        # For 5 minutes SQS takes no id a second time, and an earlier demo may have sent the same bids.
+        auctioneer = uuid.uuid4().hex
+        while entries := list(islice(pending, MAX_ENTRIES)):
+            message_ids |= self.queue.send(
+                [
                     {
                         "Id": str(position),
                         "MessageBody": bid.body,
                         "MessageGroupId": bid.auction,
-                        "MessageDeduplicationId": bid.deduplication_id,
+                        "MessageDeduplicationId": f"{auctioneer}-{bid.deduplication_id}",
                     }
                     for position, bid in enumerate(entries)
-                ],
+                ]
             )
-            if answer.get("Failed"):
-                raise DemoError(f"the local queue refused a bid: {answer['Failed'][0].get('Message')}")
-            message_ids.update(done["MessageId"] for done in answer["Successful"])
             self.sent = len(message_ids)
             self.screen.sent(self.sent)
             if SYSTEM_CLOCK.wait(self.leave, _PAUSE_S):
@@ -189,12 +224,13 @@ def _crashes(query: QueryProcess, total: int) -> list[_Crash]:
 def _watch(
     query: QueryProcess, bidders: _Bidders, sending: Future[None], log: SinkLog, crashes: Sequence[_Crash]
 ) -> None:
-    """Show the progress until all is sent and the queue is empty; DemoError if the query fails, or nothing arrives.
+    """Show the progress until all has arrived and the queue is empty; DemoError if the query fails, or nothing arrives.
 
-    Each of the `crashes` is made when it is due.
+    Each of the `crashes` is made when it is due. SQS's counts may be late: so an empty queue ends nothing before
+    a micro-batch after the last one with rows is committed. If rows are lost, it ends once nothing arrives any more.
     """
     screen, left_to_make = bidders.screen, list(crashes)
-    delivered = deleted = 0
+    delivered = deleted = last_batch = 0
     is_flowing = False
     deadline = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
     while True:
@@ -202,19 +238,22 @@ def _watch(
         all_sent, sent = sending.done(), bidders.sent
         if all_sent:
             sending.result()  # raises the error of the sending
-        left = _depth(bidders.sqs, bidders.url)
+        left = bidders.queue.depth()
         deleted = max(deleted, sent - left)
-        if arrived := count_rows(log.new_files()):
+        # Files without a row are the mark of an empty micro-batch.
+        if files := [file for file in log.new_files() if count_rows([file])]:
             if not is_flowing:
                 again = " again" if delivered else ", and are deleted from the queue once Spark has committed them"
                 screen.begin(f"bids arrive{again}")
                 is_flowing = True
-            delivered += arrived
+            delivered += count_rows(files)
+            last_batch = files[-1].batch_id
             deadline = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
         screen.arrived(delivered, deleted)
-        if all_sent and left == 0:
+        is_late = SYSTEM_CLOCK.monotonic() > deadline
+        if all_sent and left == 0 and (is_late or (delivered >= sent and query.last_commit > last_batch)):
             return
-        if SYSTEM_CLOCK.monotonic() > deadline:
+        if is_late:
             raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
         if query.end is not None:
             raise DemoError(query.end)
@@ -223,13 +262,6 @@ def _watch(
             screen.begin(left_to_make.pop(0).step)
             is_flowing = False
         SYSTEM_CLOCK.sleep(_REFRESH_S)
-
-
-def _depth(sqs: Any, url: str) -> int:
-    """Return how many messages are in the queue, waiting or in flight."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return sum(int(attributes[name]) for name in names)
 
 
 def _killed(queries: int, workers: int) -> Entry:

@@ -1,11 +1,12 @@
 """The demo's query, in processes that may be killed: each goes on with the checkpoint and the journal of the last one.
 
-`python -m sqs_fifo_spark.demo.query URL DIRECTORY` runs it until its standard input ends; if it fails, its standard
-output says why, in one line.
+`python -m sqs_fifo_spark.demo.query OPTIONS DIRECTORY` runs it, with the queue's options as JSON, until its standard
+input ends; if it fails, its standard output says why, in one line.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,8 +27,8 @@ _STOP_S = 60.0
 class QueryProcess:
     """Start the query, and count the times that it was killed. In a `with` block, it is stopped at the end."""
 
-    def __init__(self, url: str, work: Path) -> None:
-        self._command = [sys.executable, "-m", "sqs_fifo_spark.demo.query", url, str(work)]
+    def __init__(self, queue: Mapping[str, str], work: Path) -> None:
+        self._command = [sys.executable, "-m", "sqs_fifo_spark.demo.query", json.dumps(queue), str(work)]
         self._work = work
         self._said = work / "query.txt"
         self.kills = self.worker_kills = 0
@@ -62,10 +64,15 @@ class QueryProcess:
     @property
     def is_in_a_batch(self) -> bool:
         """True if Spark has planned a micro-batch that it has not committed."""
-        planned, committed = (
-            {path.name for path in (self._work / "checkpoint" / log).glob("[0-9]*")} for log in ("offsets", "commits")
-        )
-        return planned > committed
+        return self._last("offsets") > self.last_commit
+
+    @property
+    def last_commit(self) -> int:
+        """The newest micro-batch that Spark has committed, or -1. By then the source has settled the one before."""
+        return self._last("commits")
+
+    def _last(self, log: str) -> int:
+        return max((int(path.name) for path in (self._work / "checkpoint" / log).glob("[0-9]*")), default=-1)
 
     def kill_and_restart(self) -> bool:
         """End driver and JVM with SIGKILL, start them again, and return True."""
@@ -123,7 +130,7 @@ def one_line(error: Exception) -> str:
     return str(own[-1]) if own else next(iter(spoken), repr(error))
 
 
-def main(url: str, work: Path) -> int:
+def main(queue: Mapping[str, str], work: Path) -> int:
     """Run the query until its standard input ends; return 1 if it fails."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -152,7 +159,7 @@ def main(url: str, work: Path) -> int:
         step = "the query did not start"
         query = (
             spark.readStream.format("sqsfifo")
-            .option("queueUrl", url)
+            .options(**queue)
             .option("journalLocation", str(work / "journal"))
             .option("waitTimeSeconds", "1")
             # After a kill, what a task had received and not yet written comes again when this time is over.
@@ -181,4 +188,4 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    sys.exit(main(json.loads(sys.argv[1]), Path(sys.argv[2])))

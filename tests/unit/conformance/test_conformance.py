@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from sqs_fifo_spark.local.message_store import Group, MessageStore, StoredMessag
 from sqs_fifo_spark.local.recent import Recent
 from sqs_fifo_spark.local.settings import Settings
 
+ROOT = Path(__file__).resolve().parents[3]
 _SHORT_S = 60
 
 
@@ -63,10 +65,13 @@ def failed(results: list[Result]) -> list[str]:
 
 @pytest.mark.slow
 def test_local_queue_holds_every_fact() -> None:
-    """Each case holds, within its calls, in real time where it is short; no queue is left."""
+    """Each case holds, within its calls, in real time where it is short, and by the policy in `conf`; none is left."""
     cases = [case for case in find_cases() if case.seconds <= _SHORT_S]
-    with LocalQueueServer() as server:
+    text = (ROOT / "conf" / "iam-conformance.json").read_text(encoding="utf-8")
+    policy = text.replace("REGION", "us-east-1").replace("ACCOUNT_ID", "000000000000")
+    with LocalQueueServer(policies={os.environ["AWS_ACCESS_KEY_ID"]: json.loads(policy)}) as server:
         kit = kit_for(server)
+        kit.prefix = "conformance"
         with kit.run(cases, jobs=32) as run:
             results = list(run)
         assert failed(results) == []
@@ -257,6 +262,7 @@ def refused(bench: Bench) -> None:
         (_raise(NotSupported("it")), NOT_SUPPORTED, "it"),
         (_raise(NotDecided("it")), NOT_DECIDED, "it"),
         (_raise(KeyError("Messages")), DIFFERS, "KeyError: 'Messages'"),
+        (_raise(ValueError("arn:aws:iam::123456789012:user/me of 123456789012")), DIFFERS, "ValueError: ... of ..."),
         (unknown_action, NOT_SUPPORTED, "AWS.SimpleQueueService.UnsupportedOperation"),
         (too_many_calls, NOT_DECIDED, "8 calls did not decide it"),
         (refused, DIFFERS, "ReceiptHandleIsInvalid: The input receipt handle ... is not a valid receipt handle."),

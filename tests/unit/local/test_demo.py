@@ -10,19 +10,26 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import redirect_stdout, suppress
+from concurrent.futures import Future
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.demo import play as demo
 from sqs_fifo_spark.demo.auction import Audit, Bid, Row, SinkFile, SinkLog, audit, bids, count_rows, read_rows, sendings
 from sqs_fifo_spark.demo.query import QueryProcess, _workers, one_line
 from sqs_fifo_spark.demo.screen import Bars, Lines, Screen, make_screen, print_table
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.options import parse_source_options
 from tests.helpers import wait_until
 
 BIDS = bids(200, 5)
@@ -38,6 +45,10 @@ def row(place: str, bid: str, sequence_number: int | None = None, group: str = "
     if sequence_number is None:
         sequence_number = SENT.index(bid)
     return Row(int(place[0]), place, group or bid[0], sequence_number, bid[0], int(bid[1]))
+
+
+def queue_at(url: str) -> demo.DemoQueue:
+    return demo.DemoQueue(parse_source_options({"queueUrl": url, "journalLocation": "/none"}), SYSTEM_CLOCK)
 
 
 def test_nothing_sent_is_not_clean() -> None:
@@ -143,6 +154,13 @@ def test_rows_come_from_committed_files_with_their_batch(tmp_path: Path) -> None
     assert audit(BIDS[:30], rows).is_clean
 
 
+def test_foreign_message_is_a_row_that_nobody_sent(tmp_path: Path) -> None:
+    """A given queue may get one meanwhile."""
+    table = pa.table({"messageGroupId": ["g"] * 2, "sequenceNumber": ["1"] * 2, "body": ["no JSON", "[]"]})
+    pq.write_table(table, tmp_path / "f")
+    assert audit(BIDS[:1], read_rows([SinkFile(0, str(tmp_path / "f"))])).unknown == 2
+
+
 def test_no_log_means_no_files(tmp_path: Path) -> None:
     """Before the first micro-batch there is nothing to count."""
     assert SinkLog(tmp_path).new_files() == []
@@ -155,6 +173,62 @@ def test_used_directory_is_not_overwritten(tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr()
     assert printed.err == f"demo: --keep '{tmp_path}' must be a new or an empty directory\n"
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("hidden", ["", "in flight", "delayed"])
+def test_given_queue_must_be_empty(hidden: str) -> None:
+    """Messages that nobody sees yet count, too; once they are deleted, the queue is free."""
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        sqs, url = server.client, server.queue_url("q.fifo")
+        queue = queue_at(url)
+        queue.require_free()
+        if hidden == "delayed":
+            sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "900"})
+        sqs.send_message(QueueUrl=url, MessageBody="1", MessageGroupId="g", MessageDeduplicationId="1")
+        if hidden == "in flight":
+            sqs.receive_message(QueueUrl=url)
+        with pytest.raises(demo.DemoError, match="the queue has 1 messages, and must be empty"):
+            queue.require_free()
+
+
+@pytest.mark.parametrize(("most", "is_free"), [(9, False), (10, True)])
+def test_given_queue_must_not_move_what_killed_processes_held(most: int, is_free: bool) -> None:
+    with LocalQueueServer(queues=["q.fifo", "dead.fifo"]) as server:
+        url = server.queue_url("q.fifo")
+        arn = server.client.get_queue_attributes(QueueUrl=server.queue_url("dead.fifo"), AttributeNames=["QueueArn"])
+        policy = {"deadLetterTargetArn": arn["Attributes"]["QueueArn"], "maxReceiveCount": most}
+        server.client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+        with nullcontext() if is_free else pytest.raises(demo.DemoError, match="set maxReceiveCount to 10 or more"):
+            queue_at(url).require_free()
+
+
+class LateQuery:
+    """Commits the micro-batch of the rows, 4, and then the next one, which deletes them."""
+
+    end = None
+
+    def __init__(self) -> None:
+        self.commits = [4, 4, 5]
+
+    @property
+    def last_commit(self) -> int:
+        return self.commits.pop(0)
+
+
+def test_empty_queue_alone_ends_nothing(tmp_path: Path) -> None:
+    """SQS's counts may be late: all rows must have come, and a later micro-batch must be committed."""
+    write_parquet(tmp_path / "f", BIDS[:3])
+    looks = iter([[], [SinkFile(4, str(tmp_path / "f"))], [], []])
+    bidders = SimpleNamespace(screen=Lines(ManualClock()), sent=3, queue=SimpleNamespace(depth=lambda: 0))
+    query, log, sending = LateQuery(), SimpleNamespace(new_files=looks.__next__), Future[None]()
+    sending.set_result(None)
+    demo._watch(cast(Any, query), cast(Any, bidders), sending, cast(Any, log), [])
+    assert query.commits == []
+
+
+def test_flags_of_a_given_queue_need_one() -> None:
+    done = CliRunner().invoke(commands, ["demo", "--region", "eu-west-1"])
+    assert (done.exit_code, "for a queue that --queue-url names" in done.output) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +281,7 @@ class StandIn(QueryProcess):
 
 def test_a_worker_is_killed_alone_and_a_query_with_all_of_its_group(tmp_path: Path) -> None:
     """The daemon is no worker; what was killed is counted; the query that was killed is started again."""
-    query = StandIn("url", tmp_path)
+    query = StandIn({}, tmp_path)
     with query:
         wait_until(lambda: query.workers, 30, "the worker is there")
         [worker] = query.workers
