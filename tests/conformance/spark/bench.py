@@ -66,8 +66,12 @@ class Bench:
         writer = writer.options(home=str(self.home), checkpointLocation=str(self.home / "checkpoint"), **options)
         return (writer.trigger(**trigger) if trigger else writer).start()
 
-    def run(self, *arguments: Any, **options: Any) -> str:
-        """Run a query until there is nothing new, and return its error: Spark's conditions, and Python's last line."""
+    def run(self, *arguments: Any, **options: Any) -> None:
+        """Run a query until there is nothing new."""
+        assert (error := self.error(*arguments, **options)) == "no error", error
+
+    def error(self, *arguments: Any, **options: Any) -> str:
+        """Do the same, and return the query's error: Spark's conditions, and Python's last line."""
         try:
             query = self.start(*arguments, **options)
             if options.get("trigger"):
@@ -135,10 +139,10 @@ def told(notes: Iterable[Note], *names: str) -> str:
 
 def short(error: Exception) -> str:
     """Return Spark's conditions and Python's last line of an error."""
-    conditions = [each for each in re.findall(r"^.*?\[([A-Z][A-Z_]+)\]", str(error), re.MULTILINE) if each not in _OUTER]
+    conditions = [each for each in re.findall(r"\[([A-Z][A-Z_]{5,})\]", str(error)) if each not in _OUTER]
     python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Invalid): .*)$", str(error), re.MULTILINE)
     said = [line for line in python if "[" not in line][-1:]
-    return ", ".join([*dict.fromkeys(conditions), *said]) or type(error).__name__
+    return ", ".join([*dict.fromkeys(conditions), *said]) or f"{type(error).__name__}: {str(error)[:400]}"
 
 
 def lives(pid: int) -> bool:

@@ -165,7 +165,7 @@ class Reader(DataSourceStreamReader):
 class OldReader(Reader):
     """Has the signature of 4.0."""
 
-    def latestOffset(self) -> Any:
+    def latestOffset(self) -> Any:  # type: ignore[override]
         return super().latestOffset()
 
 
@@ -271,7 +271,7 @@ WRITERS: dict[str, type[Writer]] = {"plain": Writer, "arrow": ArrowWriter}
 
 
 def _at(offset: Any) -> Any:
-    return offset["at"] if isinstance(offset, dict) else offset
+    return offset.get("at", offset) if isinstance(offset, dict) else offset
 
 
 def _task() -> dict[str, Any]:
