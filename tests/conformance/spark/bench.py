@@ -41,12 +41,11 @@ class Bench:
     home: Path
 
     def say(self, **words: object) -> None:
-        """Set what the source and sink look for in files: `end`, `fails` and the like; None takes a file away."""
+        """Set what the source and sink look for in files: `end`, `fails` and the like, each at once."""
         for name, word in words.items():
-            if word is None:
-                (self.home / name).unlink()
-            else:
-                (self.home / name).write_text(str(word))
+            new = self.home / f"new {name}"
+            new.write_text(str(word))
+            new.replace(self.home / name)
 
     def rows(self, **options: str) -> DataFrame:
         return self.spark.readStream.format("traced").options(home=str(self.home), **options).load()

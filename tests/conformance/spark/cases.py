@@ -200,7 +200,7 @@ def nothing_there(bench: Bench) -> Iterator[str]:
         {"4.0": '{"at": 5}', "4.2": '{"newest": "5"}'},
     ),
     ("The report has no metrics of a Python source.", "{}"),
-    ("A `latestOffset` without parameters is asked without.", "latestOffset(), read(5, 6), latestOffset()"),
+    ("A `latestOffset` without parameters gets none.", "latestOffset(), read(5, 6), latestOffset()"),
 )
 def limits(bench: Bench) -> Iterator[str]:
     bench.say(end=5)
@@ -260,7 +260,7 @@ def limits(bench: Bench) -> Iterator[str]:
     (
         "With `spark.sql.streaming.triggerAvailableNowWrapper.enabled`, AvailableNow asks before a replay.",
         {
-            "4.0": "latestOffset(), partitions(14, 14), partitions(9, 14), read(9, 14)",
+            "4.0": "latestOffset(), partitions(14, 14), partitions(9, 14), read(9, 14), latestOffset()",
             "4.2": "initialOffset(), latestOffset(0, all), partitions(9, 14), read(9, 14)",
         },
     ),
@@ -630,12 +630,12 @@ def failures(bench: Bench) -> Iterator[str]:
         yield bench.error()
         stops.append(bench.calls("stop") == "stop()")
     yield ", ".join(map(str, stops))
-    bench.say(fails=None)
+    bench.say(fails="nothing")
     bench.run()
     bench.say(fails="commit", end=2)
     yield bench.error()
     bench.noted()
-    bench.say(fails=None)
+    bench.say(fails="nothing")
     query = bench.start()
     query.processAllAvailable()
     bench.say(end=3)
@@ -755,7 +755,7 @@ def failed_writes(bench: Bench) -> Iterator[str]:
     bench.say(fails="pickled")
     error = bench.error(bench.rows(), "traced")
     yield f"{error.partition(', ')[0]}, {bench.calls(*names)}"
-    bench.say(fails=None)
+    bench.say(fails="nothing")
     bench.run(bench.rows(), "traced")
     yield bench.calls(*names)
     (bench.home / "checkpoint").rename(bench.home / "done")
