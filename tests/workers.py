@@ -14,7 +14,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK = "tests/spark/"
+SPARK = ("tests/spark/", "tests/conformance/spark/")
 _LONG = 10
 """So many `slow` tests take as long as a `long` one."""
 

@@ -1,0 +1,61 @@
+"""Spark behaves as the source and sink rest on: none of this uses the product."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import __version__
+from pyspark.errors import PySparkException
+
+from tests.conformance.spark.bench import Bench
+from tests.conformance.spark.cases import CASES, Case, markdown
+from tests.conformance.spark.traced import Traced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUSY = "connect back"
+"""Spark gives a Python worker ten seconds to start."""
+ROOT = Path(__file__).resolve().parents[3]
+SPARK_VERSION = tuple(int(part) for part in __version__.split(".")[:2])
+# Before the JVM exists: its Python workers find the traced source wherever pytest was started, and it lives briefly.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PySpark's own, before 4.2
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_spark_does_as_the_facts_say(case: Case, spark: SparkSession, tmp_path: Path) -> None:
+    """Each fact of a case as this version of Spark has it."""
+    spark.dataSource.register(Traced)
+    sentences = [fact.sentence for fact in case.facts]
+    seen = dict(zip(sentences, play(case, spark, tmp_path), strict=True))
+    assert seen == {fact.sentence: fact.on(SPARK_VERSION) for fact in case.facts}
+
+
+def play(case: Case, spark: SparkSession, folder: Path, tries: int = 5) -> list[str]:
+    """Return what a case sees. It begins anew, in a folder of its own, if the machine was too busy for a worker."""
+    bench = Bench(spark, folder / f"{tries} left")
+    bench.home.mkdir()
+    try:
+        seen = list(case.play(bench))
+        busy = [each for each in seen if BUSY in each]
+    except (AssertionError, PySparkException) as error:
+        if BUSY not in str(error):
+            raise
+        busy = [str(error)]
+    finally:
+        bench.stop()
+    if busy and tries == 1:
+        raise AssertionError(busy[0])
+    return play(case, spark, folder, tries - 1) if busy else seen
+
+
+def test_page_has_the_facts() -> None:
+    """Between the markers stands the table itself, and nothing else."""
+    text = (ROOT / "sqs_fifo_spark" / "docs" / "spark-facts.md").read_text(encoding="utf-8")
+    assert text.partition("<!-- facts:begin -->")[2].partition("<!-- facts:end -->")[0].strip() == markdown()
