@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,6 @@ BUSY = "connect back"
 """Spark gives a Python worker ten seconds to start."""
 ROOT = Path(__file__).resolve().parents[3]
 SPARK_VERSION = tuple(int(part) for part in __version__.split(".")[:2])
-# Before the JVM exists: its Python workers find the traced source wherever pytest was started, and it lives briefly.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PySpark's own, before 4.2
 
 
