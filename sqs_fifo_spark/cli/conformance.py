@@ -85,7 +85,12 @@ def conformance(
         (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
     ):
         raise click.UsageError("that endpoint is AWS's own: use --against aws with --region.")
-    click.echo(f"{len(cases)} cases, at most {most_calls(cases)} calls{_cost(cases) if is_aws else ''}", err=True)
+    if endpoint_url and "@" in urlsplit(endpoint_url).netloc:
+        raise click.UsageError("give the endpoint without a user: SQS takes credentials from the environment.")
+    click.echo(
+        f"{len(cases)} cases, at most {most_calls(cases)} calls{_cost(cases) if is_aws else ''}",
+        err=True,
+    )
     if is_aws and not yes:
         raise click.UsageError("AWS bills these calls to your account: agree with --yes.")
     with _endpoint(endpoint_url, against) as url:
@@ -107,7 +112,7 @@ def conformance(
 
 
 def _cost(cases: Sequence[Case]) -> str:
-    return f", which cost at most {cost_usd(cases):.4f} USD at the price of us-east-1"
+    return f", which cost at most {cost_usd(cases):.4f} USD at the price of us-east-1, if each fails and is tried again"
 
 
 @contextmanager
@@ -136,8 +141,8 @@ def _run(cases: Sequence[Case], kit: Kit, jobs: int) -> list[Result] | None:
         with progress(is_shown=True) as track, kit.run(cases, jobs) as run:
             return list(track(run, "cases"))
     finally:
-        for url in kit.left:
-            print_error(f"the queue {url} is left: delete it.")
+        for name in kit.left:
+            print_error(f"the queue {name} is left: delete it.")
 
 
 def _print(results: Sequence[Result]) -> None:

@@ -6,20 +6,21 @@ import uuid
 from typing import Any
 
 from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, marks_of, marks_text, require, require_refusal
-from sqs_fifo_spark.conformance.case import API, RECORDED, case
+from sqs_fifo_spark.conformance.case import API, RECORDED, Differs, case
 
 _VOID = "not valid anymore"
 
 
 def _begin(bench: Bench, **given: Any) -> tuple[Queue, str, list[Message]]:
-    """Return a queue with two messages, the id of an attempt, and the two that it has received."""
-    queue, attempt = bench.queue(), uuid.uuid4().hex
+    """Return a queue with two messages, the id of an attempt, and what it has received."""
+    queue = bench.queue()
     queue.send_all("1", "2")
     for _ in range(5):
+        attempt = uuid.uuid4().hex
         got = queue.receive(ReceiveRequestAttemptId=attempt, **given)
         if got:
-            break
-    return queue, attempt, got
+            return queue, attempt, got
+    raise Differs("1, 2", "nothing")
 
 
 @case(API)
@@ -40,13 +41,13 @@ def other_id(bench: Bench) -> None:
     queue.expect_nothing("the messages are in flight", ReceiveRequestAttemptId=uuid.uuid4().hex)
 
 
-@case(API, seconds=10)
+@case(API, seconds=13)
 def timeout_anew(bench: Bench) -> None:
     """The repeat begins the visibility timeout anew."""
-    queue, attempt, _ = _begin(bench, timeout_s=7)
-    bench.sleep(2)
-    queue.take("1", "2", ReceiveRequestAttemptId=attempt, timeout_s=60)
-    bench.sleep(6)
+    queue, attempt, got = _begin(bench, timeout_s=10)
+    bench.sleep(4)
+    queue.take(*marks_of(got), ReceiveRequestAttemptId=attempt, timeout_s=10)
+    bench.sleep(6.5)
     queue.expect_nothing("the repeat has hidden them anew")
 
 
@@ -66,7 +67,7 @@ def void_by_change(bench: Bench) -> None:
     require_refusal("InvalidParameterValue", queue.receive, ReceiveRequestAttemptId=attempt, reason=_VOID)
 
 
-@case(API)
+@case(API, "which speaks of messages; that an attempt without any is forgotten follows from it")
 def empty_receive(bench: Bench) -> None:
     """An attempt that found nothing finds what comes later."""
     queue, attempt = bench.queue(), uuid.uuid4().hex
@@ -84,9 +85,9 @@ def form(bench: Bench) -> None:
         require_refusal("InvalidParameterValue", queue.receive, wait_s=0, ReceiveRequestAttemptId=wrong)
 
 
-@case(API, seconds=304)
+@case(API, seconds=317)
 def five_minutes(bench: Bench) -> None:
     """An attempt id is good for 5 minutes: after them, a receive with it returns nothing of what is in flight."""
     queue, attempt, _ = _begin(bench, timeout_s=900)
-    bench.sleep(302)
+    bench.sleep(315)
     queue.expect_nothing("the attempt is forgotten", ReceiveRequestAttemptId=attempt)

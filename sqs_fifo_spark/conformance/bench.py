@@ -22,13 +22,14 @@ from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.conformance.case import Differs, NotDecided, NotSupported
+from sqs_fifo_spark.conformance.case import SETTLE_S, Differs, NotDecided, NotSupported
 
 Message = dict[str, Any]
 
 _TRIES = 5
 _UNSUPPORTED = re.compile(r"UnsupportedOperation|InvalidAction|NotImplemented|UnknownOperation|UnknownAction|^501$")
 _LONGEST_NAME = 80
+_PRIVATE = re.compile(r"arn:\S+|\w+://\S+|\S{48,}|\d{12}|\"[^\"]*\"")
 
 
 class Bench:
@@ -49,7 +50,7 @@ class Bench:
         self._limit = limit
         self._stopped = stopped
         self._lock = threading.Lock()
-        self._urls: list[str] = []
+        self._urls: dict[str, str] = {}
 
     def call(self, action: str, **request: Any) -> dict[str, Any]:
         """Make a call of SQS. Raises ClientError, and NotDecided once the case has made all the calls that it may."""
@@ -74,13 +75,17 @@ class Bench:
     def queue(self, *, name: str | None = None, **attributes: str) -> Queue:
         """Make a FIFO queue; it is deleted at the end."""
         given = {"FifoQueue": "true", **attributes}
+        name = name or self.name()
         try:
-            answer = self.call("CreateQueue", QueueName=name or self.name(), Attributes=given)
+            answer = self.call("CreateQueue", QueueName=name, Attributes=given)
         except ClientError as error:
             if code_of(error) == "InvalidAttributeName":
                 raise NotSupported(f"a queue with {', '.join(attributes)}") from None
             raise
-        self._urls.append(answer["QueueUrl"])
+        except Exception:  # of an answer that was lost: the queue may be there
+            self._urls.setdefault(name, "")
+            raise
+        self._urls[name] = answer["QueueUrl"]
         if self.is_aws:
             self.sleep(1)  # which the API text asks for
         return Queue(self, answer["QueueUrl"])
@@ -92,15 +97,15 @@ class Bench:
         return self.queue(**{"RedrivePolicy": policy, **attributes}), dead
 
     def close(self) -> list[str]:
-        """Delete the queues that were made, and return the URLs of those that could not be deleted."""
+        """Delete the queues that were made, and return the names of those that could not be deleted."""
         left = []
         while self._urls:
-            url = self._urls.pop()
+            name, url = self._urls.popitem()
             try:
-                self.client.delete_queue(QueueUrl=url)
+                self.client.delete_queue(QueueUrl=url or self.client.get_queue_url(QueueName=name)["QueueUrl"])
             except Exception as error:
                 if "NonExistentQueue" not in code_of(error):
-                    left.append(url)
+                    left.append(name)
         return left
 
     def sleep(self, seconds: float) -> None:
@@ -119,15 +124,15 @@ class Bench:
     def settle(self) -> None:
         """Wait as long as SQS may take to purge a queue, or to put an attribute in force."""
         if self.is_aws:
-            self.sleep(60)
+            self.sleep(SETTLE_S)
 
     def eventually(self, expected: object, look: Callable[[], object]) -> None:
-        """Look until it is as expected, on AWS for up to a minute. Raises Differs when it is still not so."""
-        deadline = self.clock.monotonic() + (60 if self.is_aws else 3)
+        """Look until it is as expected, on AWS for up to two minutes. Raises Differs when it is still not so."""
+        deadline = self.clock.monotonic() + (120 if self.is_aws else 10)
         while (seen := look()) != expected:
             if self.clock.monotonic() > deadline:
                 raise Differs(str(expected), str(seen))
-            self.sleep(1)
+            self.sleep(2 if self.is_aws else 1)
 
 
 class Queue:
@@ -255,7 +260,7 @@ class Queue:
         """Let the visibility timeouts of these lapse."""
         for message in messages:
             self.hide(message, 1)
-        self.bench.sleep(1.5)
+        self.bench.sleep(3 if self.bench.is_aws else 1.5)
 
 
 def marks_of(messages: Sequence[Message]) -> list[str]:
@@ -287,8 +292,12 @@ def said(error: ClientError) -> str:
     """Return the error's code, and its reason without handles or whatever else the request held."""
     text = str(error.response.get("Error", {}).get("Message", ""))
     text = "" if "<html" in text.lower() else text
-    reason = re.sub(r"\S{48,}|\"[^\"]*\"", "...", text.rpartition("Reason: ")[2])
-    return f"{code_of(error)}: {reason[:160]}".removesuffix(": ")
+    return f"{code_of(error)}: {plain(text.rpartition('Reason: ')[2])[:160]}".removesuffix(": ")
+
+
+def plain(text: str) -> str:
+    """Return the first line, without what may be a handle, an account, a queue's name or whatever a request held."""
+    return _PRIVATE.sub("...", text.partition("\n")[0])
 
 
 def is_unsupported(error: BaseException) -> bool:

@@ -34,7 +34,7 @@ def shortened(bench: Bench) -> None:
 
 @case(DOCUMENTATION, seconds=5)
 def order(bench: Bench) -> None:
-    """Delayed messages of a group come in order, and none before the delay of the first is over."""
+    """Delayed messages of a group come in order."""
     queue = bench.queue(DelaySeconds="2")
     queue.send_all("1", "2", "3")
     bench.sleep(2.5)

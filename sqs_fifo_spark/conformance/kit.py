@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.conformance.bench import Bench, is_unsupported, said
+from sqs_fifo_spark.conformance.bench import Bench, is_unsupported, plain, said
 from sqs_fifo_spark.conformance.case import Case, Differs, NotDecided, NotSupported
 
 HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED = "holds", "differs", "not supported", "not decided"
@@ -28,6 +28,8 @@ USD_PER_MILLION = 0.50
 """Price of a million calls on FIFO queues in us-east-1; other regions differ a little, and a first million is free."""
 _ACCOUNT = re.compile(r"arn:\S+|https?://\S+|\b\d{12}\b")
 """Whatever in an answer may tell whose account it is: reports are sent to others."""
+TRIES = 4
+"""How often a call on AWS is made at most, where it fails or is throttled."""
 _DELETES = 4
 """A case makes fewer queues; to delete them is beside its calls."""
 
@@ -63,7 +65,7 @@ class Kit:
     clock: Clock = SYSTEM_CLOCK
     is_aws: bool = False
     left: list[str] = field(default_factory=list)
-    """URLs of queues that could not be deleted."""
+    """Names of queues that could not be deleted."""
 
     def run(self, cases: Sequence[Case], jobs: int = 16) -> Run:
         """Begin the cases, those first that take longest, so many at once; their results come as they end."""
@@ -116,8 +118,14 @@ def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:
         return NOT_DECIDED, "", str(found)
     except ClientError as error:
         return (NOT_SUPPORTED if is_unsupported(error) else DIFFERS), "no error", said(error)
-    except (*NO_ANSWER, KeyError, TypeError, ValueError) as error:  # of an answer that lacks a field, or is broken
-        return DIFFERS, "an answer of SQS's form", f"{type(error).__name__}: {str(error)[:120]}"
+    except (
+        *NO_ANSWER,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # of an answer that lacks a field, or is broken
+        return DIFFERS, "an answer of SQS's form", f"{type(error).__name__}: {plain(str(error))[:120]}"
     return HOLDS, "", ""
 
 
@@ -135,7 +143,9 @@ def make_client(endpoint_url: str | None, region: str | None, jobs: int) -> Any:
             max_pool_connections=3 * jobs,
             connect_timeout=5,
             read_timeout=40,
-            retries={"total_max_attempts": 1 if endpoint_url else 4, "mode": "standard"},
+            retries={"total_max_attempts": 1 if endpoint_url else TRIES, "mode": "standard"},
+            # What is said of AWS is never what an emulator did that the environment names.
+            ignore_configured_endpoint_urls=True,
             user_agent_extra="sqs-fifo-spark-conformance",
         ),
         **(made_up if endpoint_url and session.get_credentials() is None else {}),
@@ -143,12 +153,13 @@ def make_client(endpoint_url: str | None, region: str | None, jobs: int) -> Any:
 
 
 def most_calls(cases: Sequence[Case]) -> int:
-    """Return the most calls that the cases make, as they are billed: each 64 KiB of a payload counts as one."""
-    return sum(case.calls + case.chunks + _DELETES for case in cases)
+    """Return the most calls of a run, as they are billed: each 64 KiB of a payload counts as one. None is repeated."""
+    return 1 + sum(case.calls + case.chunks + _DELETES for case in cases)
 
 
 def cost_usd(cases: Sequence[Case]) -> float:
-    return most_calls(cases) * USD_PER_MILLION / 1e6
+    """Return what they cost at most, if each call fails as often as it is tried again."""
+    return most_calls(cases) * TRIES * USD_PER_MILLION / 1e6
 
 
 def report(endpoint: str, results: Sequence[Result]) -> str:

@@ -226,6 +226,8 @@ def side_by_side(bench: Bench) -> None:
         queue.send_batch(*(queue.draft(f"{group}-{number}", group) for group in groups))
     with ThreadPoolExecutor(4) as pool:
         answers = [*pool.map(lambda _: queue.receive(most=2), range(16))]
+    if not any(answers):
+        raise Differs("messages", "nothing")
     owners: dict[str, int] = {}
     for number, answer in enumerate(answers):
         for message in answer:

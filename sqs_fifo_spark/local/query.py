@@ -60,7 +60,7 @@ def _members(node: Mapping[str, Any], action: str = "") -> dict[str, Any]:
         if name == "Entries" or name.endswith("BatchRequestEntry"):  # botocore writes Entries when there are none
             found["Entries"] = _items(value) if isinstance(value, dict) else []
         elif not isinstance(value, dict):
-            is_number = _NUMBERS.fullmatch(name) and value.isascii() and value.isdigit()
+            is_number = _NUMBERS.fullmatch(name) and value.isascii() and value.isdigit() and len(value) < 20
             found[name] = int(value) if is_number else value
         elif not all(key.isascii() and key.isdigit() for key in value):
             found[name] = _members(value)

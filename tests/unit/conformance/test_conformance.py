@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, SystemClock
-from sqs_fifo_spark.conformance.bench import Bench
+from sqs_fifo_spark.conformance.bench import Bench, said
 from sqs_fifo_spark.conformance.case import API, Case, Differs, NotDecided, NotSupported
 from sqs_fifo_spark.conformance.grounds import find_cases
 from sqs_fifo_spark.conformance.kit import (
@@ -23,12 +24,13 @@ from sqs_fifo_spark.conformance.kit import (
     HOLDS,
     NOT_DECIDED,
     NOT_SUPPORTED,
+    TRIES,
     Kit,
     Result,
     make_client,
     most_calls,
 )
-from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import FifoQueue
 from sqs_fifo_spark.local.message_store import Group, MessageStore, StoredMessage
 from sqs_fifo_spark.local.recent import Recent
@@ -69,12 +71,17 @@ def test_local_queue_holds_every_fact() -> None:
     cases = [case for case in find_cases() if case.seconds <= _SHORT_S]
     text = (ROOT / "conf" / "iam-conformance.json").read_text(encoding="utf-8")
     policy = text.replace("REGION", "us-east-1").replace("ACCOUNT_ID", "000000000000")
+    names: list[str] = []
     with LocalQueueServer(policies={os.environ["AWS_ACCESS_KEY_ID"]: json.loads(policy)}) as server:
         kit = kit_for(server)
         kit.prefix = "conformance"
+        kit.client.meta.events.register(
+            "provide-client-params.sqs.CreateQueue", lambda params, **_: names.append(params["QueueName"])
+        )
         with kit.run(cases, jobs=32) as run:
             results = list(run)
         assert failed(results) == []
+        assert [name for name in names if not name.startswith("conformance-")] == []
         assert server.run(lambda model: model.queue_names) == kit.left == []
 
 
@@ -102,6 +109,15 @@ def test_run_that_is_broken_off_leaves_no_queue() -> None:
         assert [result.verdict for result in run] == [NOT_DECIDED]
         assert server.run(lambda model: model.queue_names) == kit.left == []
         assert SYSTEM_CLOCK.monotonic() - began < 60
+
+
+def test_queue_whose_creation_was_not_answered_is_deleted() -> None:
+    faults = Faults(drop_answer=1, actions=frozenset(["CreateQueue"]))
+    with LocalQueueServer(faults=faults) as server:
+        kit = kit_for(server)
+        (case,) = find_cases(["locks.order"])
+        assert kit.judge(case).verdict == DIFFERS
+        assert server.run(lambda model: model.queue_names) == kit.left == []
 
 
 # Rules of the queue, broken one at a time
@@ -229,6 +245,22 @@ def test_cases_are_declared_whole() -> None:
     assert len({case.id for case in cases}) == len(cases) >= 80
     assert [case.id for case in cases if not case.fact.endswith(".") or not case.source] == []
     assert most_calls(cases) < 5_000
+    assert most_calls(cases, is_aws=True) == TRIES * most_calls(cases)
+
+
+def test_aws_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert make_client(None, "eu-west-1", 1).meta.endpoint_url == "https://sqs.eu-west-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    "private",
+    ["arn:aws:iam::123456789012:user/a", "https://sqs.eu-west-1.amazonaws.com/123456789012/q.fifo", "123456789012"],
+)
+def test_reason_names_no_account(private: str) -> None:
+    reason = f"User: {private} is not authorized"
+    error = ClientError({"Error": {"Code": "AccessDenied", "Message": reason}}, "CreateQueue")
+    assert said(error) == "AccessDenied: User: ... is not authorized"
 
 
 def _raise(error: Exception) -> Callable[[Bench], None]:
@@ -263,6 +295,7 @@ def refused(bench: Bench) -> None:
         (_raise(NotDecided("it")), NOT_DECIDED, "it"),
         (_raise(KeyError("Messages")), DIFFERS, "KeyError: 'Messages'"),
         (_raise(ValueError("arn:aws:iam::123456789012:user/me of 123456789012")), DIFFERS, "ValueError: ... of ..."),
+        (_raise(IndexError("none")), DIFFERS, "IndexError: none"),
         (unknown_action, NOT_SUPPORTED, "AWS.SimpleQueueService.UnsupportedOperation"),
         (too_many_calls, NOT_DECIDED, "8 calls did not decide it"),
         (refused, DIFFERS, "ReceiptHandleIsInvalid: The input receipt handle ... is not a valid receipt handle."),
@@ -287,6 +320,7 @@ def run(*arguments: str) -> Any:
     [
         ([], "give either --endpoint-url or --against"),
         (["--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"], "use --against aws"),
+        (["--endpoint-url", "http://user:secret@127.0.0.1:9"], "give the endpoint without a user"),
         (["--against", "aws"], "agree with --yes"),
         (["--only", "none"], "no case is left"),
         (["--endpoint-url", "localhost", "--only", "wire"], "there is no client for it: Invalid endpoint"),

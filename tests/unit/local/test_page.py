@@ -226,6 +226,8 @@ ADVANCE = {"do": "advance", "seconds": "1"}
         # Another port is another origin.
         ("/", ADVANCE, {"Origin": "http://127.0.0.1:1"}, 403),
         ("/", ADVANCE, {"Origin": "http://evil.example", "Host": "evil.example"}, 403),
+        # A form of the query protocol.
+        ("/0/q.fifo", {"Action": "PurgeQueue"}, {"Origin": "http://evil.example"}, 403),
         ("/_local/faults", {}, {"Origin": "http://evil.example", "Content_Type": "text/plain"}, 403),
         ("/", {}, {"Origin": "http://evil.example", "X_Amz_Target": "AmazonSQS.ListQueues"}, 403),
         # No form of the page's: another type, and one without an origin, as old SDKs send them.

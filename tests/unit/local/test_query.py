@@ -19,6 +19,7 @@ from tests.unit.local.caller import Caller
         (b"Action=ListQueues&A=1&A.1=2", "SerializationException"),
         (b"Action=ListQueues&A" + b".a" * 2_000 + b"=1", "SerializationException"),
         (b"Action=ReceiveMessage&QueueUrl=q.fifo&MaxNumberOfMessages=x", "SerializationException"),
+        (b"Action=ReceiveMessage&QueueUrl=q.fifo&WaitTimeSeconds=" + b"9" * 5_000, "SerializationException"),
         (b"Action=SendMessageBatch&QueueUrl=q.fifo&Entries=", "AWS.SimpleQueueService.EmptyBatchRequest"),
         (b"Action=SetQueueAttributes&QueueUrl=q.fifo&Attribute.1.Name=x", "SerializationException"),
         (b"Action=NoSuchAction", "AWS.SimpleQueueService.UnsupportedOperation"),
