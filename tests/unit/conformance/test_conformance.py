@@ -282,7 +282,8 @@ def run(*arguments: str) -> Any:
         ([], "give either --endpoint-url or --against"),
         (["--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"], "use --against aws"),
         (["--against", "aws"], "agree with --yes"),
-        (["--only", "none"], "no case is left"),
+        (["--only", "wire", "--only", "none"], "--only none: there is no such case"),
+        (["--only", "wire", "--max-seconds", "0"], "each takes longer than --max-seconds"),
         (["--endpoint-url", "localhost", "--only", "wire"], "there is no client for it: Invalid endpoint"),
     ],
 )
