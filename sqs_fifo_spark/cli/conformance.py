@@ -74,8 +74,10 @@ def conformance(
     """
     is_aws = against == "aws"
     cases = [case for case in find_cases(only) if max_seconds is None or case.seconds_on(is_aws=is_aws) <= max_seconds]
+    if wrong := [text for text in only if not find_cases([text])]:
+        raise click.UsageError(f"--only {wrong[0]}: there is no such case or ground. See --list.")
     if not cases:
-        raise click.UsageError("no case is left: --only takes ids or grounds that --list shows.")
+        raise click.UsageError("no case is left: each takes longer than --max-seconds.")
     if is_list:
         _list(cases)
         return Status.OK
@@ -87,10 +89,8 @@ def conformance(
         raise click.UsageError("that endpoint is AWS's own: use --against aws with --region.")
     if endpoint_url and "@" in urlsplit(endpoint_url).netloc:
         raise click.UsageError("give the endpoint without a user: SQS takes credentials from the environment.")
-    click.echo(
-        f"{len(cases)} cases, at most {most_calls(cases)} calls{_cost(cases) if is_aws else ''}",
-        err=True,
-    )
+    share = f"{len(cases)} of {len(find_cases())} cases"
+    click.echo(f"{share}, at most {most_calls(cases)} calls{_cost(cases) if is_aws else ''}", err=True)
     if is_aws and not yes:
         raise click.UsageError("AWS bills these calls to your account: agree with --yes.")
     with _endpoint(endpoint_url, against) as url:
