@@ -37,11 +37,6 @@ class PayloadDeletes:
         self._last: Answer[None] | None = None
 
     @property
-    def are_made(self) -> bool:
-        """True if this deletes them, and does not only name them."""
-        return self._delete is not None
-
-    @property
     def left(self) -> tuple[str, ...]:
         """The URLs of those that may be there still."""
         with self._lock:

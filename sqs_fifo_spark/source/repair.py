@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -97,33 +97,37 @@ def require_open(journal: Journal, epoch: int) -> Ledger:
 def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
     """Return the row of this message in `epoch`, as a batch of one row with the source's columns.
 
-    It is the row that the epoch serves, if it does: one that only waits for that may have its payload on S3 still.
-    Raises EpochSettledError if the epoch is settled, and NoSuchMessageError if it does not have this message.
+    It is the row that the epoch serves, or another that is not settled: one that only waits may have its payload on S3
+    still, or not any more. Raises EpochSettledError if the epoch is settled, and NoSuchMessageError if it does not have
+    this message.
     """
-    require_open(journal, epoch)
-    waiting: pa.RecordBatch | None = None
-    for name in reversed(journal.objects().get(epoch, [])):
-        head = journal.head(name)
-        for place, receipt in enumerate(head.receipts if head else ()):
-            segment = journal.read(name) if receipt.message_id == message_id else None
-            if segment is None:
-                continue
-            waiting = segment.rows.slice(place, 1)
-            if Journal.is_link(name) and not receipt.deferred:
-                return waiting
+    settled = require_open(journal, epoch).epoch
+    objects = journal.objects()
+    there = _rows(journal, objects.get(epoch, ()), message_id)
+    open_names = (name for number, names in objects.items() if number > settled for name in names)
+    others = _rows(journal, open_names, message_id)
     # Looked at again: if the epoch was settled meanwhile, the row was served, and its payload is perhaps deleted.
-    # Carried messages are those of earlier epochs, for this one to serve.
-    for name, message_ids in require_open(journal, epoch).carried.items():
-        segment = journal.read(name) if waiting is None and message_id in message_ids else None
-        if segment is not None:
-            ids = [receipt.message_id for receipt in segment.head.receipts]
-            waiting = segment.rows.slice(ids.index(message_id), 1)
-    if waiting is not None:
-        return waiting
+    # Carried messages are those of earlier epochs, for this one to serve, unless one before it has done that.
+    carried = require_open(journal, epoch).carried
+    there += _rows(journal, (name for name, ids in carried.items() if message_id in ids), message_id)
+    if there:
+        return next((row for is_served, row in (*there, *others) if is_served), there[0][1])
     raise NoSuchMessageError(
         f"epoch {epoch} of the journal at '{journal.location}' has no message '{message_id[:100]}'. `journal cat` "
         "lists those that it has."
     )
+
+
+def _rows(journal: Journal, names: Iterable[str], message_id: str) -> list[tuple[bool, pa.RecordBatch]]:
+    """Return the rows of this message in these objects, each with whether it is served there."""
+    found = []
+    for name in names:
+        head = journal.head(name)
+        for place, receipt in enumerate(head.receipts if head else ()):
+            segment = journal.read(name) if receipt.message_id == message_id else None
+            if segment is not None:
+                found.append((Journal.is_link(name) and not receipt.deferred, segment.rows.slice(place, 1)))
+    return found
 
 
 def skip(

@@ -662,7 +662,7 @@ class Laws:
             self.violate(f"progress: the queue still has {self._world.depth()} visible and in flight")
         self._audit_journal()
         rows = [row for checkpoint in self.checkpoints for each in checkpoint.rows() for row in each]
-        self.repairs.audit({row.message_id for row in rows})
+        self.repairs.audit()
         bucket = self._world.bucket
         if bucket is not None and len(self.checkpoints) == 1:
             served = (row for row in rows if row.message_id not in self._gone.keys() | self._marked.keys())

@@ -142,6 +142,7 @@ class Operators:
         if not held:
             return Errand()
         epoch, message_id = self.dice.choice(held)
+        epoch += self._count % 8 == 0  # perhaps the one after it, to which the message is not carried any more
         self._errands.append(Errand(epoch, message_id, self.dice.random() < 0.4))
         return self._errands[-1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -224,16 +224,13 @@ class RepairLaws:
 
     # When all is over
 
-    def audit(self, served: Set[str]) -> None:
-        """Require each marked message still in the place that its mark names; and its payload, if it was not served."""
+    def audit(self) -> None:
+        """Require each marked message still in the place that its mark names, and the payload of each pointer aside."""
         bucket = self._world.bucket
+        for message_id, rows in self._copies.items():
+            if bucket is not None and any(map(bucket.leads_nowhere, rows)):
+                self._violate(f"moved aside: {self._name(message_id)} stands aside as a pointer that leads nowhere")
         for message_id in self.marked:
-            if (
-                bucket is not None
-                and message_id not in served
-                and all(bucket.leads_nowhere(row) for row in self._copies[message_id])
-            ):
-                self._violate(f"moved aside: of {self._name(message_id)} only a pointer is left, which leads nowhere")
             place = self._place(self._mark(message_id))
             file = self.files.get(place)
             if file is not None and message_id not in {row["messageId"] for row in file.rows()}:

@@ -70,8 +70,6 @@ class Ownership:
         self._drop_pool = drop_pool
         self._payload_deletes = payload_deletes
         payload_deletes.add(opened_journal.ledger.payloads)
-        self._kept = self.journal.pointers_aside() if payload_deletes.are_made else frozenset[str]()
-        """Ids of messages whose payloads stay."""
         self._judged: Epoch | None = None
         """The epoch that was judged last while this driver owned the journal."""
         self._dropping: Answer[None] | None = None
@@ -250,8 +248,11 @@ class Ownership:
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
         self._payload_deletes.add(verdict.payloads)
-        served = (each._replace(payload="") if key in self._kept else each for key, each in verdict.served.items())
-        unconfirmed = self._delete([*served, *verdict.copies.values(), *again])
+        done = [
+            each._replace(payload="") if each.payload and each.message_id in self._kept else each
+            for each in (*verdict.served.values(), *verdict.copies.values())
+        ]
+        unconfirmed = self._delete([*done, *again])
         # 3 to 5. Put the ledger, check the claim, drop what is behind it.
         self._put(
             Ledger(
@@ -325,6 +326,11 @@ class Ownership:
         )
         self._payload_deletes.add(payloads)
         return left
+
+    @functools.cached_property
+    def _kept(self) -> frozenset[str]:
+        """Ids of messages whose payloads stay, also if a later query is the one that deletes them."""
+        return self.journal.pointers_aside()
 
     def _forget(self, gone: Container[str]) -> None:
         """Remove messages that SQS no longer has from the ledger in memory; the next one that is put lacks them."""

@@ -114,7 +114,7 @@ def judge(
         if message_id in served or message_id in shown or message_id in gone:
             continue
         if message_id in ledger.unconfirmed or message_id in skipped:
-            copies[message_id] = receipt._replace(payload="")  # the ledger has it, if the served one had any
+            copies[message_id] = receipt  # its payload is in the ledger, if an epoch has served it
         else:
             carried.setdefault(name, {})[message_id] = receipt
     about = {*served, *copies, *(message_id for held in carried.values() for message_id in held)}

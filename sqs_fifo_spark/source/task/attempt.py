@@ -10,6 +10,7 @@ one can say which of its messages are deleted. Elsewhere the chain has one link.
 
 from __future__ import annotations
 
+import functools
 import logging
 import uuid
 from collections.abc import Callable, Iterator
@@ -66,8 +67,6 @@ class Attempt:
         self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
         """Served messages of the chain that SQS has not confirmed to have deleted."""
         self._skipped = deal.skipped
-        self._kept = journal.pointers_aside() if payloads.deletes.are_made else frozenset[str]()
-        """Ids of messages whose payloads stay."""
         self._refused: set[str] = set()
         """Handles among those that SQS has refused."""
         self._sieve = Sieve(
@@ -252,6 +251,11 @@ class Attempt:
         self._lease.hold(again, since=asked_at - self._options.heartbeat_s, may_be_deleted=True)
         self._in_flight = tuple(each for each in self._in_flight if each.receipt_handle not in done)
         self._payloads.deletes.begin()
+
+    @functools.cached_property
+    def _kept(self) -> frozenset[str]:
+        """Ids of messages whose payloads stay, also if a later query is the one that deletes them."""
+        return self._journal.pointers_aside()
 
     def _without_known(self, received: list[Message], decided: list[Message]) -> list[Message]:
         """Return the messages that the chain does not have; of the others, keep the newer handles."""

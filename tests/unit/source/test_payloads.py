@@ -283,6 +283,52 @@ def test_the_payload_of_a_pointer_that_stands_aside_stays(world: World, bodies: 
     assert "s3Key" in aside[0]
 
 
+@in_both_modes_with(**GIVEN, numPartitions="1")
+def test_it_stays_though_a_query_without_deletePayloads_comes_between(world: World, bodies: Bodies) -> None:
+    """That one names what a later one deletes."""
+    world.send("a1")
+    world.kill("-- batch 0 is planned", Query(world).trigger)
+    taken = repair.take_over(world.journal(), world.clock)
+    with pytest.raises(FencedError, match="but a query has opened the journal"):
+        repair.skip(
+            taken,
+            1,
+            world.sent[0].message_id,
+            world.clock,
+            to="a list",
+            put_aside=lambda row: world.kill("-- batch 1 is read", Query(world).resume().drain),
+        )
+    given = world.options
+    for options in (replace(given, delete_payloads=False), given):
+        world.die(down_s=LAPSE_S)
+        world.options = options
+        world.send(f"z{options.delete_payloads}")
+        Query(world).resume().drain()
+    assert world.present() == set()
+    assert bodies.objects == {"a1": b"a1"}
+
+
+@in_both_modes_with(**GIVEN, numPartitions="1")
+def test_a_message_of_an_earlier_epoch_is_not_moved_aside_as_a_pointer(world: World, bodies: Bodies) -> None:
+    """The one before the last has served it, and is not settled: where tasks delete, the pointer leads nowhere."""
+    world.send("z1")
+    query, (plan, *_) = world.planned()
+    world.send("a1")
+    bodies.failing["a1"] = PayloadError("S3 fails with 503")
+    query.into_sink({0: world.read(plan)})
+    bodies.failing.clear()
+    query.announce()
+    (plan,) = query.plans(1)
+    query.into_sink({0: world.read(plan)}, 1)
+    assert served(world) == ["a1", "z1"]
+    query.log(query.latest_offset(query.start_of(2)))
+    world.die()
+    message_id = next(row.message_id for row in world.sent if row.body == "a1")
+    epochs = [end.epoch for end in world.offsets]
+    assert world.journal().ledger().epoch < epochs[1] < epochs[2]
+    assert repair.find(world.journal(), epochs[2], message_id).column("body").to_pylist() == ["a1"]
+
+
 def test_a_pointer_is_not_moved_aside_from_a_query_that_runs(world: World, bodies: Bodies) -> None:
     """It opened the journal before it could know that the payload is to stay."""
     world.send("a1")
