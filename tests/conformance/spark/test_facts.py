@@ -10,15 +10,13 @@ import pytest
 from pyspark import __version__
 from pyspark.errors import PySparkException
 
-from tests.conformance.spark.bench import Bench
+from tests.conformance.spark.bench import BUSY, Bench
 from tests.conformance.spark.cases import CASES, Case, markdown
 from tests.conformance.spark.traced import Traced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUSY = "connect back"
-"""Spark gives a Python worker ten seconds to start."""
 ROOT = Path(__file__).resolve().parents[3]
 SPARK_VERSION = tuple(int(part) for part in __version__.split(".")[:2])
 # Before the JVM exists: its Python workers find the traced source wherever pytest was started, and it lives briefly.
