@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import __version__
 from pyspark.errors import PySparkException
 
@@ -42,7 +43,7 @@ def play(case: Case, spark: SparkSession, folder: Path, tries: int = 5) -> list[
     try:
         seen = list(case.play(bench))
         busy = [each for each in seen if BUSY in each]
-    except (AssertionError, PySparkException) as error:
+    except (AssertionError, PySparkException, Py4JJavaError) as error:
         if BUSY not in str(error):
             raise
         busy = [str(error)]
