@@ -16,6 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+BUSY = "connect back"
+"""In the error of a machine that is too busy: Spark gives a Python worker ten seconds to start."""
 _BUILDING = ("schema", "streamReader", "streamWriter", "options", "pickled")
 _OUTER = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "PYTHON_EXCEPTION")
 
@@ -83,6 +85,11 @@ class Bench:
             self.stop()
         return "no error"
 
+    def run_down(self, *arguments: Any, **options: Any) -> None:
+        """Run a query whose sink reads the micro-batch and fails."""
+        error = self.error(*arguments, sink=self.down, **options)
+        assert "the sink is down" in error, error
+
     def stop(self) -> None:
         for query in self.spark.streams.active:
             query.stop()
@@ -93,6 +100,8 @@ class Bench:
         try:
             return str([tuple(row) for row in rows.collect()])
         except (PySparkException, Py4JJavaError) as error:
+            if BUSY in str(error):
+                raise
             return short(error)
 
     def noted(self) -> list[Note]:

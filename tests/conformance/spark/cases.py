@@ -149,7 +149,7 @@ def life(bench: Bench) -> Iterator[str]:
     bench.run()
     yield bench.calls()
     bench.say(end=4)
-    bench.error(sink=bench.down)
+    bench.run_down()
     yield bench.calls()
     bench.say(end=5)
     bench.run(sink=bench.collect)
@@ -178,7 +178,7 @@ def life(bench: Bench) -> Iterator[str]:
 )
 def nothing_there(bench: Bench) -> Iterator[str]:
     bench.say(end=0)
-    bench.error(sink=bench.down)
+    bench.run_down()
     yield bench.calls()
     bench.run()
     yield bench.calls().partition(", latestOffset")[0]
@@ -272,7 +272,7 @@ def available_now(bench: Bench) -> Iterator[str]:
     yield told(notes)
     yield str(not {"stop()", "commit(3)"} & {note.call for note in notes})
     bench.say(end=4)
-    bench.error(sink=bench.down, trigger=NOW, reader="available now")
+    bench.run_down(trigger=NOW, reader="available now")
     yield bench.calls()
     bench.run(trigger=NOW, reader="available now")
     yield bench.calls()
@@ -518,13 +518,13 @@ ARROW: dict[str, tuple[str, str, str | dict[str, str]]] = {
         "{'y': pa.array([2], pa.int32()), 'x': pa.array([1], pa.int32())}",
         {"4.0": "[(2, 1)]", "4.2": MISMATCH},
     ),
-    "a column of another name": ("x INT", "{'z': pa.array([1], pa.int32())}", {"4.0": "[(1,)]", "4.2": MISMATCH}),
+    "a column of another name": ("x INT", "{'z': pa.array([1], pa.int32())}", MISMATCH),
     "a column less": ("x INT, y INT", "{'x': pa.array([1], pa.int32())}", MISMATCH),
-    "int64 for INT": ("x INT", "{'x': pa.array([1])}", {"4.0": "UnsupportedOperationException", "4.2": MISMATCH}),
+    "int64 for INT": ("x INT", "{'x': pa.array([1])}", {"4.0": "another error", "4.2": MISMATCH}),
     "int32 for BIGINT": (
         "x BIGINT",
         "{'x': pa.array([1], pa.int32())}",
-        {"4.0": "UnsupportedOperationException", "4.2": MISMATCH},
+        {"4.0": "another error", "4.2": MISMATCH},
     ),
     "large_string for STRING": (
         "x STRING",
@@ -534,7 +534,7 @@ ARROW: dict[str, tuple[str, str, str | dict[str, str]]] = {
     "a dictionary for STRING": (
         "x STRING",
         "{'x': pa.array(['a']).dictionary_encode()}",
-        {"4.0": "UnsupportedOperationException", "4.2": MISMATCH},
+        {"4.0": "another error", "4.2": MISMATCH},
     ),
     "type null for STRING": ("x STRING", "{'x': pa.nulls(1)}", {"4.0": "[(None,)]", "4.2": MISMATCH}),
     "TIMESTAMP without a zone": (
@@ -551,7 +551,7 @@ ARROW: dict[str, tuple[str, str, str | dict[str, str]]] = {
     "TIMESTAMP in nanoseconds": (
         "x TIMESTAMP",
         "{'x': pa.array([0], pa.timestamp('ns', tz='UTC'))}",
-        {"4.0": "UnsupportedOperationException", "4.2": MISMATCH},
+        {"4.0": "another error", "4.2": MISMATCH},
     ),
     "a wider DECIMAL": (
         "x DECIMAL(10, 2)",
@@ -574,7 +574,8 @@ ARROW: dict[str, tuple[str, str, str | dict[str, str]]] = {
 @case("RecordBatches", *[(f"Given {name}.", seen) for name, (_, _, seen) in ARROW.items()])
 def record_batches(bench: Bench) -> Iterator[str]:
     for columns, data, _ in ARROW.values():
-        yield bench.batch(columns, f"[pa.RecordBatch.from_pydict({data})]")
+        seen = bench.batch(columns, f"[pa.RecordBatch.from_pydict({data})]")
+        yield seen if seen.startswith(("[", MISMATCH)) else "another error"
 
 
 @case(
@@ -668,7 +669,7 @@ def simple(bench: Bench) -> Iterator[str]:
     query.stop()
     yield bench.calls()
     bench.say(end=4)
-    bench.error(sink=bench.down, reader="simple")
+    bench.run_down(reader="simple")
     bench.noted()
     bench.run(sink=bench.collect, reader="simple")
     yield bench.calls()

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import __version__
 from pyspark.errors import PySparkException
 
-from tests.conformance.spark.bench import Bench
+from tests.conformance.spark.bench import BUSY, Bench
 from tests.conformance.spark.cases import CASES, Case, markdown
 from tests.conformance.spark.traced import Traced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUSY = "connect back"
-"""Spark gives a Python worker ten seconds to start."""
 ROOT = Path(__file__).resolve().parents[3]
 SPARK_VERSION = tuple(int(part) for part in __version__.split(".")[:2])
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PySpark's own, before 4.2
@@ -39,7 +38,7 @@ def play(case: Case, spark: SparkSession, folder: Path, tries: int = 5) -> list[
     try:
         seen = list(case.play(bench))
         busy = [each for each in seen if BUSY in each]
-    except (AssertionError, PySparkException) as error:
+    except (AssertionError, PySparkException, Py4JJavaError) as error:
         if BUSY not in str(error):
             raise
         busy = [str(error)]
