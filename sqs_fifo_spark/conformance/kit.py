@@ -27,7 +27,7 @@ NO_ANSWER = (BotoCoreError, ResponseParserError)
 USD_PER_MILLION = 0.50
 """Price of a million calls on FIFO queues in us-east-1; other regions differ a little, and a first million is free."""
 _ACCOUNT = re.compile(r"arn:\S+|https?://\S+|\b\d{12}\b")
-"""Whatever in an answer may tell whose account it is: reports are sent to others."""
+"""Parts of an answer that may tell whose account it is: reports are sent to others."""
 TRIES = 4
 """How often a call on AWS is made at most, where it fails or is throttled."""
 _DELETES = 4
