@@ -37,7 +37,7 @@ demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, ki
 # These tests compute more than they wait, so as many at once as there are cores; and one file has a fourth of the work,
 # so files are shared out test by test.
 unit: $(READY)  ## what needs no JVM, and is neither long nor slow: for each change
-	$(BIN)/python -m pytest -n logical --dist worksteal --ignore tests/spark --ignore tests/conformance/spark -m "not long and not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n logical --dist worksteal --ignore tests/spark -m "not long and not slow" $(PYTEST_ARGS)
 
 # HUNT=1 also plays schedules against each of its planted bugs until it is caught: minutes, for some laws an hour.
 law: java $(READY)  ## the tests of one LAW, such as source-4, and what of the simulation belongs to it
@@ -70,7 +70,8 @@ BIN_ON = .venv-spark-$(SPARK)/bin
 test-on: export PYSPARK_PYTHON = $(CURDIR)/$(BIN_ON)/python
 test-on: export PYSPARK_DRIVER_PYTHON = $(CURDIR)/$(BIN_ON)/python
 test-on: java .venv-spark-$(SPARK)/.ready  ## those on the version SPARK
-	$(BIN_ON)/$(PYTEST) tests/conformance/spark tests/spark -m "not long" $(PYTEST_ARGS)
+	$(BIN_ON)/$(PYTEST) tests/conformance/spark
+	$(BIN_ON)/$(PYTEST) tests/spark -m "not long" $(PYTEST_ARGS)
 
 N ?= 20000
 FROM ?= 0

@@ -22,6 +22,7 @@ SPARK_VERSION = tuple(int(part) for part in __version__.split(".")[:2])
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PySpark's own, before 4.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_spark_does_as_the_facts_say(case: Case, spark: SparkSession, tmp_path: Path) -> None:
     """Each fact of a case as this version of Spark has it."""
