@@ -29,7 +29,7 @@ USD_PER_MILLION = 0.50
 _ACCOUNT = re.compile(r"arn:\S+|https?://\S+|\b\d{12}\b")
 """Parts of an answer that may tell whose account it is: reports are sent to others."""
 TRIES = 4
-"""How often a call on AWS is made at most, where it fails or is throttled."""
+"""Tries of a call on AWS at the most, where it fails or is throttled."""
 _DELETES = 4
 """A case makes fewer queues; to delete them is beside its calls."""
 
