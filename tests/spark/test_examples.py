@@ -80,8 +80,8 @@ def test_a_join_drops_what_a_group_brings_late(rig: Rig, delay: str, is_late: bo
     assert [message["Body"] for message in held["Messages"]] == ["held"]
     send(rig, "lot-3", *map(str, range(40)))
     rig.server.advance(100)
+    send(rig, "other", "a lot without bids", url=lots)  # before the bid, so that the lots alone hold the watermark back
     send(rig, "lot-1", "bid")
-    send(rig, "other", "a lot without bids", url=lots)
     with running(module.build(rig.spark, lots, rig.url, str(rig.home), delay)) as query:
         wait_for(rig, query, left=(1, 1))
         of_backlog = module.late_rows(query)
