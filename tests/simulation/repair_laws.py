@@ -232,6 +232,8 @@ class RepairLaws:
                 self._violate(f"moved aside: {self._name(message_id)} stands aside as a pointer that leads nowhere")
         for message_id in self.marked:
             place = self._place(self._mark(message_id))
+            if place not in self._aside[message_id]:
+                self._violate(f"no loss: {self._name(message_id)} is marked, and never stood in '{place}'")
             file = self.files.get(place)
             if file is not None and message_id not in {row["messageId"] for row in file.rows()}:
                 self._violate(f"no loss: {self._name(message_id)} stands in '{place}' no more")
