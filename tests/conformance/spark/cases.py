@@ -1,4 +1,4 @@
-"""What the source and sink rest on in Spark's Python Data Source API: a sentence for each fact, and what is seen.
+"""The facts of Spark's Python Data Source API that source and sink rest on: a sentence for each, and what is seen.
 
 A case plays one story on a bench, and yields what was seen for each of its facts. What is seen is the same in all
 versions, or stands under the first version of each behaviour. `python -m tests.conformance.spark.cases` prints the
