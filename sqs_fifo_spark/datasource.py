@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError, needs_spark
 from sqs_fifo_spark.logs import set_subject
-from sqs_fifo_spark.options import parse_sink_options, parse_source_options
+from sqs_fifo_spark.options import SinkOptions, parse_sink_options, parse_source_options
 
 with needs_spark():
     from pyspark.sql.datasource import (
@@ -75,7 +75,6 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from sqs_fifo_spark.aws.named import with_url
         from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter
 
         if overwrite:
@@ -83,16 +82,23 @@ class SqsFifoDataSource(DataSource):
                 "output mode 'complete' writes the whole result anew each time, but messages can only be added to a "
                 "queue. Use output mode 'append', or a batch write inside foreachBatch."
             )
-        return SqsFifoStreamWriter(with_url(parse_sink_options, self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
+        return SqsFifoStreamWriter(self._sink_options(), schema)
 
     @called_by_spark
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from sqs_fifo_spark.aws.named import with_url
         from sqs_fifo_spark.sink.writer import SqsFifoWriter
 
         if overwrite:
             raise UnsupportedWriteError("messages can only be added to a queue: use mode('append').")
-        return SqsFifoWriter(with_url(parse_sink_options, self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
+        return SqsFifoWriter(self._sink_options(), schema)
+
+    def _sink_options(self) -> SinkOptions:
+        """Return a sink's options. What the driver says of its queue, as it plans the write, names the queue."""
+        from sqs_fifo_spark.aws.named import with_url
+
+        options = with_url(parse_sink_options, self.options, beside_missing=_WRITE_TO_A_TABLE)
+        set_subject(options.queue_name)
+        return options
 
 
 def _without_properties(given: Mapping[str, str]) -> Mapping[str, str]:

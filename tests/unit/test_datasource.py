@@ -63,6 +63,16 @@ def test_a_source_without_the_options_of_its_table_says_where_to_give_them() -> 
         SqsFifoDataSource({}).streamReader(SCHEMA)
 
 
+@pytest.mark.parametrize("make", ["writer", "streamWriter"])
+def test_what_the_driver_says_of_a_sink_names_its_queue(make: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It plans the write in a process of its own, whose lines would have neither time nor level otherwise."""
+    named: list[str] = []
+    monkeypatch.setattr("sqs_fifo_spark.datasource.set_subject", named.append)
+    columns = schema("body", "messageGroupId", "messageDeduplicationId")
+    getattr(SqsFifoDataSource({"queueurl": URL}), make)(columns, overwrite=False)
+    assert named == ["bids.fifo"]
+
+
 def test_a_schema_s_own_spelling_is_that_of_its_rows() -> None:
     """Spark 4.3 compares the names of what a source yields with those of the schema, letter by letter."""
     fields = arrow_schema(schema("BODY", "messagegroupid"))
