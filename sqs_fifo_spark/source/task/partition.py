@@ -149,6 +149,7 @@ def serve(
         decided = payloads.loaded(sorted(decided, key=sequence_number), plan.max_bytes, skipped)
     except (PayloadError, AccessDeniedError):
         if read(0) is None:
+            look()  # the payloads of a settled epoch are gone, and so are its links
             raise
         # Another attempt has put it, and has perhaps deleted message and payload since.
         yield from serve(plan, queue, journal, options, clock, pool, payloads)

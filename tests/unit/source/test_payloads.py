@@ -175,6 +175,22 @@ def test_an_attempt_whose_payload_another_one_has_deleted_serves_what_that_one_p
     query.into_sink({0: attempts.rows[0]})
 
 
+@in_both_modes
+def test_an_attempt_that_is_too_late_says_so_though_the_payload_is_gone(world: World, bodies: Bodies) -> None:
+    """Its link went with the epoch that is settled, and nobody is to correct anything on S3."""
+    world.send("a1", "b1")
+    query, (plan, *_) = world.planned()
+    attempts = Attempts(world)
+    late = attempts.begin(plan, "before read s3 a1")
+    attempts.end(attempts.begin(plan))
+    query.into_sink({0: attempts.rows[0]})
+    world.send("z1")
+    query.trigger()
+    assert not bodies.objects
+    with raises_one_line(EpochSettledError, match="is committed"):
+        attempts.end(late)
+
+
 @in_both_modes_with(**GIVEN, maxBytesPerTrigger="100", numPartitions="1")
 @pytest.mark.parametrize("stated", [1, 60, 1_000])
 def test_payloads_beyond_the_micro_batch_wait_unread_and_come_in_order(
