@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -84,15 +85,22 @@ def conformance(
     if bool(endpoint_url) == bool(against):
         raise click.UsageError("give either --endpoint-url or --against.")
     if endpoint_url and (urlsplit(endpoint_url).hostname or "").endswith(
-        (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+        (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
     ):
         raise click.UsageError("that endpoint is AWS's own: use --against aws with --region.")
     if endpoint_url and "@" in urlsplit(endpoint_url).netloc:
         raise click.UsageError("give the endpoint without a user: SQS takes credentials from the environment.")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", queue_prefix):
+        raise click.UsageError("--queue-prefix has 1 to 40 letters, digits, hyphens and underscores.")
     share = f"{len(cases)} of {len(find_cases())} cases"
     click.echo(f"{share}, at most {most_calls(cases)} calls{_cost(cases) if is_aws else ''}", err=True)
     if is_aws and not yes:
         raise click.UsageError("AWS bills these calls to your account: agree with --yes.")
+    if json_file and json_file != "-":
+        try:
+            Path(json_file).touch()
+        except OSError as error:
+            raise click.UsageError(f"--json {json_file} cannot be written: {error.strerror}.") from None
     with _endpoint(endpoint_url, against) as url:
         try:
             kit = Kit(make_client(url, region, jobs), queue_prefix, is_aws=is_aws)
@@ -132,7 +140,9 @@ def _run(cases: Sequence[Case], kit: Kit, jobs: int) -> list[Result] | None:
     try:
         kit.client.list_queues(QueueNamePrefix=kit.prefix)
     except ClientError as error:
-        print_error(f"the endpoint refuses to list queues ({code_of(error)}): look at credentials and region.")
+        print_error(
+            f"the endpoint refuses to list queues ({code_of(error)}): look at credentials, region and permissions."
+        )
         return None
     except NO_ANSWER as error:
         print_error(f"the endpoint gives no answer of SQS's: {type(error).__name__}: {str(error)[:200]}")

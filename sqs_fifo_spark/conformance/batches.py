@@ -91,6 +91,18 @@ def deletes(bench: Bench) -> None:
 
 
 @case(API)
+def of_receipts(bench: Bench) -> None:
+    """Batches of deletes and of visibility changes are refused as those of sends are."""
+    queue = bench.queue()
+    entry = {"ReceiptHandle": "no-handle", "VisibilityTimeout": 0}
+    wrongs = {"EmptyBatchRequest": "", "BatchEntryIdsNotDistinct": "aa", "InvalidBatchEntryId": "a "}
+    for action in ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
+        fields = entry if action.startswith("Change") else {"ReceiptHandle": "no-handle"}
+        for code, ids in {**wrongs, "TooManyEntriesInBatchRequest": "abcdefghijk"}.items():
+            require_refusal(code, queue.call, action, Entries=[{**fields, "Id": text} for text in ids])
+
+
+@case(API)
 def answers(bench: Bench) -> None:
     """Each entry's answer has its id, a message id, the body's MD5 and a sequence number."""
     queue = bench.queue()
@@ -104,7 +116,7 @@ def answers(bench: Bench) -> None:
 @case(API, chunks=64, seconds=4)
 def size(bench: Bench) -> None:
     """A batch holds 1,048,576 bytes in all; one byte more is refused with BatchRequestTooLong."""
-    queue = bench.queue()
+    queue = bench.queue_of_1_mib()
     bodies = ["x" * 524_288, "y" * 524_288]
     drafts = [queue.draft(body[:3], MessageBody=body) for body in bodies]
     require({}, failures(queue.send_batch(*drafts)), "failed")

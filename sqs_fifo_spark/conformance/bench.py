@@ -19,17 +19,22 @@ from botocore import xform_name
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
-from botocore.httpsession import URLLib3Session
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.conformance.case import SETTLE_S, Differs, NotDecided, NotSupported
 
 Message = dict[str, Any]
 
+DELETES = 4
+"""Calls beside those of a case, to delete its queues. None makes more than three, of which one may have to be found."""
 _TRIES = 5
 _UNSUPPORTED = re.compile(r"UnsupportedOperation|InvalidAction|NotImplemented|UnknownOperation|UnknownAction|^501$")
+_TROUBLE = re.compile(
+    r"Throttl|AccessDenied|NotAuthorized|ExpiredToken|RequestExpired|InvalidClientTokenId|UnrecognizedClient|OptInRequired"
+    r"|InvalidAccessKeyId|Signature|InvalidSecurity|InternalError|InternalFailure|ServiceUnavailable|ServerError|^50[0234]$"
+)
 _LONGEST_NAME = 80
-_PRIVATE = re.compile(r"arn:\S+|\w+://\S+|\S{48,}|\d{12}|\"[^\"]*\"")
+_PRIVATE = re.compile(r"arn:\S+|\w+://\S+|\S{48,}|\d{12}|\"[^\"]*\"|\bA[KS]IA\w+")
 
 
 class Bench:
@@ -65,7 +70,7 @@ class Bench:
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         request = AWSRequest("POST", url, headers=kind, data=urlencode(form))
         SigV4Auth(self.client._request_signer._credentials, "sqs", self.client.meta.region_name).add_auth(request)
-        answer = URLLib3Session(timeout=10).send(request.prepare())
+        answer = self.client._endpoint.http_session.send(request.prepare())  # with its proxies and certificates
         return answer.status_code, answer.text
 
     def name(self, suffix: str = ".fifo") -> str:
@@ -79,6 +84,8 @@ class Bench:
         try:
             answer = self.call("CreateQueue", QueueName=name, Attributes=given)
         except ClientError as error:
+            if is_trouble(error) or error.response.get("ResponseMetadata", {}).get("RetryAttempts"):
+                self._urls.setdefault(name, "")  # this try, or one before it, may have made it
             if code_of(error) == "InvalidAttributeName":
                 raise NotSupported(f"a queue with {', '.join(attributes)}") from None
             raise
@@ -90,6 +97,13 @@ class Bench:
             self.sleep(1)  # which the API text asks for
         return Queue(self, answer["QueueUrl"])
 
+    def queue_of_1_mib(self) -> Queue:
+        """Make a queue that takes messages of 1 MiB. Raises NotSupported where the older limit of 256 KiB holds."""
+        queue = self.queue()
+        if queue.attribute("MaximumMessageSize") == "262144":
+            raise NotSupported("more than 262,144 bytes")
+        return queue
+
     def queue_with_dead_letters(self, receives: int = 1, **attributes: str) -> tuple[Queue, Queue]:
         """Make a queue, and the one to which a message goes that was received so often."""
         dead = self.queue()
@@ -97,16 +111,25 @@ class Bench:
         return self.queue(**{"RedrivePolicy": policy, **attributes}), dead
 
     def close(self) -> list[str]:
-        """Delete the queues that were made, and return the names of those that could not be deleted."""
-        left = []
-        while self._urls:
-            name, url = self._urls.popitem()
-            try:
-                self.client.delete_queue(QueueUrl=url or self.client.get_queue_url(QueueName=name)["QueueUrl"])
-            except Exception as error:
-                if "NonExistentQueue" not in code_of(error):
-                    left.append(name)
+        """Delete the queues that were made, and return the names of those that could not be deleted.
+
+        Tries again as long as the calls suffice that the case has left.
+        """
+        left, calls = list(self._urls), self._limit - self.calls + DELETES
+        for _ in range(_TRIES):
+            calls -= sum(1 if self._urls[name] else 2 for name in left)
+            if not left or calls < 0:
+                break
+            left = [name for name in left if not self._is_deleted(name)]
         return left
+
+    def _is_deleted(self, name: str) -> bool:
+        try:
+            url = self._urls[name] or self.client.get_queue_url(QueueName=name)["QueueUrl"]
+            self.client.delete_queue(QueueUrl=url)
+        except Exception as error:  # of whatever kind: what is left is named at the end
+            return "NonExistentQueue" in code_of(error)
+        return True
 
     def sleep(self, seconds: float) -> None:
         """Wait. Raises NotDecided when the run is broken off."""
@@ -167,8 +190,10 @@ class Queue:
         return self.call("SendMessage", **self.draft(mark, group, **given))
 
     def send_all(self, *marks: str, group: str = "g") -> dict[str, Any]:
-        """Send the messages in one batch."""
-        return self.send_batch(*(self.draft(mark, group) for mark in marks))
+        """Send the messages in one batch. Raises Differs unless all are taken."""
+        answer = self.send_batch(*(self.draft(mark, group) for mark in marks))
+        require({}, failures(answer), "failed")
+        return answer
 
     def send_batch(self, *drafts: dict[str, Any]) -> dict[str, Any]:
         return self.call("SendMessageBatch", Entries=[{"Id": str(at), **draft} for at, draft in enumerate(drafts)])
@@ -300,6 +325,16 @@ def plain(text: str) -> str:
     return _PRIVATE.sub("...", text.partition("\n")[0])
 
 
+def is_trouble(error: ClientError) -> bool:
+    """Return whether SQS may answer so to any call: throttled, ill, or for want of permissions or credentials."""
+    return bool(_TROUBLE.search(code_of(error))) or (is_broken(error) and not is_unsupported(error))
+
+
+def is_broken(error: ClientError) -> bool:
+    """Return whether the endpoint takes the fault upon itself."""
+    return bool(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500)
+
+
 def is_unsupported(error: BaseException) -> bool:
     return is_unsupported_code(code_of(error))
 
@@ -320,7 +355,7 @@ def require_refusal(
     try:
         call(*given, **more)
     except ClientError as error:
-        if is_unsupported(error):
+        if is_unsupported(error) or is_trouble(error):
             raise
         message = str(error.response.get("Error", {}).get("Message", ""))
         if bare(code_of(error)) not in accepted or reason.lower() not in message.lower():
@@ -342,11 +377,23 @@ def outcome(call: Callable[..., Any], *given: Any) -> tuple[str, Any]:
     try:
         return "", call(*given)
     except ClientError as error:
-        if is_unsupported(error):
+        if is_unsupported(error) or is_trouble(error):
             raise
         return bare(code_of(error)), None
 
 
 def failures(answer: dict[str, Any]) -> dict[str, str]:
-    """Return the codes of a batch's failed entries, without prefix, by their ids."""
-    return {entry["Id"]: bare(entry["Code"]) for entry in answer.get("Failed", [])}
+    """Return the codes of a batch's failed entries, without prefix, by their ids.
+
+    Raises NotDecided where SQS failed one of them by no fault of the sender.
+    """
+    found = {entry["Id"]: bare(entry["Code"]) for entry in answer.get("Failed", [])}
+    for code in found.values():
+        require_no_trouble(code)
+    return found
+
+
+def require_no_trouble(code: str) -> None:
+    """Raise NotDecided for a code with which SQS may refuse anything."""
+    if _TROUBLE.search(code):
+        raise NotDecided(code)

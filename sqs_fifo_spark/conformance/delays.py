@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require, require_refusal
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, SETTLE_S, case
 
 
 @case(API, seconds=9)
@@ -30,6 +30,17 @@ def shortened(bench: Bench) -> None:
     queue.expect_nothing("900 seconds are not over")
     queue.set(DelaySeconds="0")
     bench.eventually("1", lambda: marks_text(marks_of(queue.receive())))
+
+
+@case(API, seconds=14, settles=True)
+def lengthened(bench: Bench) -> None:
+    """A new DelaySeconds that is longer hides messages that are there already for longer."""
+    first_s = 10 + (SETTLE_S if bench.is_aws else 0)
+    queue = bench.queue(DelaySeconds=str(first_s))
+    queue.send("1")
+    queue.set(DelaySeconds="900")
+    bench.sleep(first_s + 1)
+    queue.expect_nothing("900 seconds are not over")
 
 
 @case(DOCUMENTATION, seconds=5)

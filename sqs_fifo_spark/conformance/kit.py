@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -16,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.conformance.bench import Bench, is_unsupported, plain, said
+from sqs_fifo_spark.conformance.bench import DELETES, Bench, is_broken, is_trouble, is_unsupported, plain, said
 from sqs_fifo_spark.conformance.case import Case, Differs, NotDecided, NotSupported
 
 HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED = "holds", "differs", "not supported", "not decided"
@@ -30,8 +31,6 @@ _ACCOUNT = re.compile(r"arn:\S+|https?://\S+|\b\d{12}\b")
 """Parts of an answer that may tell whose account it is: reports are sent to others."""
 TRIES = 4
 """Tries of a call on AWS at the most, where it fails or is throttled."""
-_DELETES = 4
-"""A case makes fewer queues; to delete them is beside its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,7 @@ class Kit:
 
     def run(self, cases: Sequence[Case], jobs: int = 16) -> Run:
         """Begin the cases, those first that take longest, so many at once; their results come as they end."""
-        longest_first = sorted(cases, key=lambda case: -case.seconds_on(is_aws=self.is_aws))
-        pool, stopped = ThreadPoolExecutor(jobs, thread_name_prefix="conformance"), threading.Event()
-        return Run(pool, [pool.submit(self.judge, case, stopped) for case in longest_first], stopped)
+        return Run(self, sorted(cases, key=lambda case: -case.seconds_on(is_aws=self.is_aws)), jobs)
 
     def judge(self, case: Case, stopped: threading.Event | None = None) -> Result:
         """Run one case and delete its queues."""
@@ -82,24 +79,32 @@ class Kit:
             verdict, expected, seen = _verdict(case, bench)
         finally:
             self.left += bench.close()
-        return Result(case, verdict, expected, _ACCOUNT.sub("...", seen), bench.calls)
+        return Result(case, verdict, _ACCOUNT.sub("...", expected), _ACCOUNT.sub("...", seen), bench.calls)
 
 
 class Run:
-    """The results of cases that run, in the order in which they end. At the end of its `with` block, all have ended."""
+    """The results of cases, in the order in which they end; they begin with its `with` block, and end with it."""
 
-    def __init__(self, pool: ThreadPoolExecutor, futures: Sequence[Future[Result]], stopped: threading.Event) -> None:
-        self._pool = pool
-        self._stopped = stopped
-        self._futures = futures
+    def __init__(self, kit: Kit, cases: Sequence[Case], jobs: int) -> None:
+        self._kit = kit
+        self._cases = cases
+        self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="conformance")
+        self._stopped = threading.Event()
+        self._futures: list[Future[Result]] = []
 
     def __len__(self) -> int:
-        return len(self._futures)
+        return len(self._cases)
 
     def __iter__(self) -> Iterator[Result]:
         return (future.result() for future in as_completed(self._futures))
 
     def __enter__(self) -> Run:
+        try:
+            for case in self._cases:
+                self._futures.append(self._pool.submit(self._kit.judge, case, self._stopped))
+        except BaseException:  # of a signal, too: what has begun would go on to its end
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -117,6 +122,8 @@ def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:
     except NotDecided as found:
         return NOT_DECIDED, "", str(found)
     except ClientError as error:
+        if is_trouble(error) and (bench.is_aws or not is_broken(error)):
+            return NOT_DECIDED, "", said(error)
         return (NOT_SUPPORTED if is_unsupported(error) else DIFFERS), "no error", said(error)
     except (
         *NO_ANSWER,
@@ -124,8 +131,13 @@ def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:
         LookupError,
         TypeError,
         ValueError,
-    ) as error:  # of an answer that lacks a field, or is broken
-        return DIFFERS, "an answer of SQS's form", f"{type(error).__name__}: {plain(str(error))[:120]}"
+    ) as error:  # of an answer that lacks a field, or is broken; on AWS also of the network, or of lost credentials
+        is_ours = bench.is_aws and isinstance(error, BotoCoreError)
+        return (
+            NOT_DECIDED if is_ours else DIFFERS,
+            "an answer of SQS's form",
+            f"{type(error).__name__}: {plain(str(error))[:120]}",
+        )
     return HOLDS, "", ""
 
 
@@ -154,7 +166,7 @@ def make_client(endpoint_url: str | None, region: str | None, jobs: int) -> Any:
 
 def most_calls(cases: Sequence[Case]) -> int:
     """Return the most calls of a run, as they are billed: each 64 KiB of a payload counts as one. None is repeated."""
-    return 1 + sum(case.calls + case.chunks + _DELETES for case in cases)
+    return 1 + sum(case.calls + case.chunks + DELETES for case in cases)
 
 
 def cost_usd(cases: Sequence[Case]) -> float:
@@ -163,6 +175,8 @@ def cost_usd(cases: Sequence[Case]) -> float:
 
 
 def report(endpoint: str, results: Sequence[Result]) -> str:
-    """Return the report as JSON, the cases in the order of their ids."""
+    """Return the report as JSON, the cases in the order of their ids, and of an endpoint only where it is."""
+    address = urlsplit(endpoint)
+    endpoint = f"{address.scheme}://{address.netloc}" if address.netloc else endpoint
     in_order = sorted(results, key=lambda result: result.case.id)
     return json.dumps({"endpoint": endpoint, "cases": [result.as_json() for result in in_order]}, indent=1) + "\n"

@@ -147,13 +147,13 @@ def deleted_middle(bench: Bench) -> None:
     queue.take("1", "3")
 
 
-@case(API, seconds=8)
+@case(API, seconds=17)
 def deleted(bench: Bench) -> None:
     """A deleted message does not come again, nor after its visibility timeout."""
     queue = bench.queue()
     queue.send("1")
-    queue.delete(queue.take_one("1", timeout_s=6))
-    bench.sleep(6.5)
+    queue.delete(queue.take_one("1", timeout_s=15))
+    bench.sleep(15.5)
     queue.expect_nothing("it was deleted")
 
 

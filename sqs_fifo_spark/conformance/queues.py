@@ -30,9 +30,9 @@ def no_queue(bench: Bench) -> None:
     require_refusal("NonExistentQueue", bench.call, "GetQueueUrl", QueueName=bench.name())
 
 
-@case(API)
+@case(API, "pages of some regions have the older default")
 def attributes(bench: Bench) -> None:
-    """A FIFO queue shows its attributes, with SQS's defaults."""
+    """A FIFO queue shows its attributes, with SQS's defaults; a MaximumMessageSize of 262144 is the older one."""
     found = bench.queue().call("GetQueueAttributes", AttributeNames=["All"]).get("Attributes", {})
     expected = {
         "FifoQueue": "true",
@@ -43,9 +43,10 @@ def attributes(bench: Bench) -> None:
         "DelaySeconds": "0",
         "ReceiveMessageWaitTimeSeconds": "0",
         "MessageRetentionPeriod": "345600",
-        "MaximumMessageSize": "1048576",
     }
     require(expected, {key: found.get(key) for key in expected})
+    size = found.get("MaximumMessageSize")
+    require(True, size in ("1048576", "262144"), f"MaximumMessageSize {size} is a default:")
 
 
 @case(DOCUMENTATION, REPORT)
@@ -83,7 +84,7 @@ def counts(bench: Bench) -> None:
     queue = bench.queue()
     for group in ("a", "b", "c"):
         queue.send(group, group=group)
-    queue.collect(2, most=1)
+    queue.collect(2, most=1, timeout_s=900)  # for the counts may be late
     names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
     def look() -> list[str | None]:

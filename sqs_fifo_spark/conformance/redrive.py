@@ -7,6 +7,9 @@ import json
 from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, failures, require, require_refusal, system
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, REPORT, case
 
+_MOVE_S = 5
+"""SQS does not say how soon a message that has moved can be received: a receive waits for it."""
+
 
 def _moved(bench: Bench, *marks: str) -> tuple[Queue, Queue, Message]:
     """Return a queue, its dead-letter queue with the first of the messages, and that message as it was received."""
@@ -23,7 +26,7 @@ def move(bench: Bench) -> None:
     """A message that was received maxReceiveCount times goes to the dead-letter queue at the next receive."""
     queue, dead, _ = _moved(bench, "1")
     queue.expect_nothing("its receives are used up")
-    dead.take("1")
+    dead.take("1", wait_s=_MOVE_S)
 
 
 @case(API)
@@ -34,7 +37,7 @@ def not_before(bench: Bench) -> None:
     for _ in range(2):
         queue.release(queue.take_one("1"))
     queue.expect_nothing("its receives are used up")
-    dead.take("1")
+    dead.take("1", wait_s=_MOVE_S)
 
 
 @case(DOCUMENTATION)
@@ -42,7 +45,7 @@ def unlocks_group(bench: Bench) -> None:
     """The next message of a group comes once its head has moved away."""
     queue, dead, _ = _moved(bench, "1", "2")
     queue.take("2")
-    dead.take("1")
+    dead.take("1", wait_s=_MOVE_S)
 
 
 @case(DOCUMENTATION, seconds=4)
@@ -51,7 +54,7 @@ def new_ids(bench: Bench) -> None:
     queue, dead, sent = _moved(bench, "1")
     bench.sleep(1)
     queue.expect_nothing("its receives are used up")
-    moved = dead.take_one("1")
+    moved = dead.take_one("1", wait_s=_MOVE_S)
     require(True, sent["MessageId"] == moved["MessageId"], "the same message id:")
     deduplication_id = system(moved, "MessageDeduplicationId")
     require(True, deduplication_id == sent["MessageId"], "the message id as deduplication id:")
@@ -64,7 +67,7 @@ def count_goes_on(bench: Bench) -> None:
     """ApproximateReceiveCount counts receives across all queues: it goes on in the dead-letter queue."""
     queue, dead, _ = _moved(bench, "1")
     queue.expect_nothing("its receives are used up")
-    require(True, int(system(dead.take_one("1"), "ApproximateReceiveCount")) >= 2, "at least 2:")
+    require(True, int(system(dead.take_one("1", wait_s=_MOVE_S), "ApproximateReceiveCount")) >= 2, "at least 2:")
 
 
 @case(API)
@@ -72,7 +75,9 @@ def source(bench: Bench) -> None:
     """A moved message names the queue from which it came, as DeadLetterQueueSourceArn."""
     queue, dead, _ = _moved(bench, "1")
     queue.expect_nothing("its receives are used up")
-    require(True, system(dead.take_one("1"), "DeadLetterQueueSourceArn") == queue.arn, "the queue's ARN:")
+    require(
+        True, system(dead.take_one("1", wait_s=_MOVE_S), "DeadLetterQueueSourceArn") == queue.arn, "the queue's ARN:"
+    )
 
 
 @case(RECORDED)
@@ -81,7 +86,7 @@ def old_handle(bench: Bench) -> None:
     queue, dead, message = _moved(bench, "1")
     queue.expect_nothing("its receives are used up")
     require({"0": "ReceiptHandleIsInvalid"}, failures(queue.delete_batch([message])), "failed")
-    dead.take("1")
+    dead.take("1", wait_s=_MOVE_S)
 
 
 @case(API, REPORT)
@@ -107,9 +112,21 @@ def move_back(bench: Bench) -> None:
     queue.expect_nothing("its receives are used up")
     bench.call("StartMessageMoveTask", SourceArn=dead.arn)
     bench.eventually("COMPLETED", lambda: _status(bench, dead))
-    message = queue.take_one("1")
+    message = queue.take_one("1", wait_s=_MOVE_S)
     require("1", system(message, "ApproximateReceiveCount"), "receive count")
     require(False, message["MessageId"] == old["MessageId"], "the same message id:")
+
+
+@case(API, calls=100, seconds=3, settles=True)
+def move_elsewhere(bench: Bench) -> None:
+    """A move task with a destination takes the dead letters there."""
+    queue, dead, _ = _moved(bench, "1")
+    queue.expect_nothing("its receives are used up")
+    other = bench.queue()
+    bench.call("StartMessageMoveTask", SourceArn=dead.arn, DestinationArn=other.arn)
+    bench.eventually("COMPLETED", lambda: _status(bench, dead))
+    other.take("1", wait_s=_MOVE_S)
+    queue.expect_nothing("it moved elsewhere")
 
 
 def _status(bench: Bench, dead: Queue) -> str:

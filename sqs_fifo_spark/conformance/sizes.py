@@ -20,7 +20,7 @@ def _attribute(value: str, data_type: str = "String") -> dict[str, str]:
 @case(API, chunks=50, seconds=4)
 def one_mebibyte(bench: Bench) -> None:
     """A message holds 1,048,576 bytes, one byte more is refused; it comes back whole."""
-    queue = bench.queue()
+    queue = bench.queue_of_1_mib()
     body = "x" * 1_048_576
     queue.send("1", MessageBody=body)
     require_refusal(_INVALID, queue.send, "2", MessageBody=body + "x")
@@ -68,7 +68,7 @@ def characters(bench: Bench) -> None:
     require(True, marks_of(queue.collect(1)) == [body], "the same body:")
 
 
-@case(API)
+@case(API, "an older one says that SQS replaces them where they stand beside others: here they stand alone")
 def forbidden_characters(bench: Bench) -> None:
     """Characters that XML does not have are refused with InvalidMessageContents."""
     queue = bench.queue()
@@ -116,6 +116,15 @@ def attribute_types(bench: Bench) -> None:
     found = queue.take_one("1", MessageAttributeNames=["All"]).get("MessageAttributes", {})
     for name, sent in attributes.items():
         require(sent, {key: found.get(name, {}).get(key) for key in sent}, name)
+
+
+@case(DOCUMENTATION, calls=24)
+def attribute_name(bench: Bench) -> None:
+    """An attribute's name has up to 256 letters, digits, hyphens, underscores and single periods, none at its ends."""
+    queue = bench.queue()
+    queue.send("1", MessageAttributes={name: _attribute("x") for name in ("x" * 256, "a.b-C_9")})
+    for wrong in ("x" * 257, ".a", "a.", "a..b", "a b", "é", "Amazon.x"):
+        require_refusal(_INVALID, queue.send, "2", MessageAttributes={wrong: _attribute("x")})
 
 
 @case(DOCUMENTATION)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, code_of, is_unsupported_code, require
-from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, Differs, NotSupported, case
+from sqs_fifo_spark.conformance.bench import Bench, bare, code_of, is_unsupported_code, require, require_no_trouble
+from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, REPORT, Differs, NotSupported, case
+
+_BURST = 320
+"""Calls; SQS's quota is 300 a second, for each action on a queue without high throughput."""
 
 
 def _headers(answer: dict[str, Any]) -> dict[str, str]:
@@ -55,10 +59,15 @@ def codes(bench: Bench) -> None:
             raise Differs(code, "accepted")
 
 
+def _code(text: str) -> str:
+    return text.partition("<Code>")[2].partition("</Code>")[0]
+
+
 def _query(bench: Bench, action: str, **form: str) -> tuple[int, str]:
     """Call in the query protocol. Raises NotSupported when the answer is no XML."""
     status, text = bench.query(**{"Action": action, "Version": "2012-11-05", **form})
-    code = text.partition("<Code>")[2].partition("</Code>")[0]
+    code = _code(text)
+    require_no_trouble(code)
     if is_unsupported_code(code) or (f"<{action}Response" not in text and "<ErrorResponse" not in text):
         raise NotSupported("the query protocol")
     return status, text
@@ -79,6 +88,22 @@ def query(bench: Bench) -> None:
     _, text = _query(bench, "ReceiveMessage", QueueUrl=url, **names)
     for part in ("<Body>1</Body>", "<Name>SequenceNumber</Name>", "<StringValue>b</StringValue>"):
         require(True, part in text, f"{part} is received:")
+
+
+@case(
+    DOCUMENTATION, REPORT, "the code differs between them, and how many calls are too many", calls=_BURST + 2, seconds=4
+)
+def burst(bench: Bench) -> None:
+    """In a burst, each call is answered, or refused as throttled: ThrottlingException or RequestThrottled."""
+    url = bench.queue().url
+    _query(bench, "ReceiveMessage", QueueUrl=url)
+    form = {"Action": "ReceiveMessage", "Version": "2012-11-05", "QueueUrl": url}
+    with ThreadPoolExecutor(16) as pool:
+        answers = [*pool.map(lambda _: bench.query(**form), range(_BURST))]
+    for status, text in answers:
+        code = _code(text)
+        if status != 200 and bare(code) not in ("ThrottlingException", "RequestThrottled"):
+            raise Differs("each call answered or throttled", f"{status} {code}")
 
 
 @case(DOCUMENTATION)
