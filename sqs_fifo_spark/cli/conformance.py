@@ -71,7 +71,7 @@ def conformance(
     """Look at which facts about SQS FIFO queues hold at an endpoint, each on queues that are made for it and deleted.
 
     A case holds, differs, is not supported, or is not decided, where SQS may answer in several ways. The exit status is
-    0 if all that ran hold, else 1. It touches no queue that it did not make.
+    0 if all that ran hold and no queue is left, else 1. It touches no queue that it did not make.
     """
     is_aws = against == "aws"
     cases = [case for case in find_cases(only) if max_seconds is None or case.seconds_on(is_aws=is_aws) <= max_seconds]
@@ -116,7 +116,7 @@ def conformance(
         _print(results)
         if json_file:
             Path(json_file).write_text(text, encoding="utf-8")
-    return Status.OK if all(result.verdict == HOLDS for result in results) else Status.PROBLEM
+    return Status.OK if all(each.verdict == HOLDS for each in results) and not kit.left else Status.PROBLEM
 
 
 def _cost(cases: Sequence[Case]) -> str:
@@ -149,10 +149,14 @@ def _run(cases: Sequence[Case], kit: Kit, jobs: int) -> list[Result] | None:
         return None
     try:
         with progress(is_shown=True) as track, kit.run(cases, jobs) as run:
-            return list(track(run, "cases"))
+            try:
+                return list(track(run, "cases"))
+            except KeyboardInterrupt:
+                print_error("the queues are being deleted, which may take half a minute.")
+                raise
     finally:
         for name in kit.left:
-            print_error(f"the queue {name} is left: delete it.")
+            print_error(f"the queue {name} may be left: delete it.")
 
 
 def _print(results: Sequence[Result]) -> None:

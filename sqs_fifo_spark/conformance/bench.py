@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from botocore import xform_name
 from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
+from botocore.awsrequest import AWSPreparedRequest, AWSRequest
 from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.clock import Clock
@@ -65,12 +65,19 @@ class Bench:
 
     def query(self, **form: str) -> tuple[int, str]:
         """Make a call in the query protocol; return the status and the text of its answer."""
-        self._count()
+        return self.post(self.signed(**form))
+
+    def signed(self, **form: str) -> AWSPreparedRequest:
+        """Return the request of a call in the query protocol; it may be posted several times."""
         url = self.client.meta.endpoint_url.rstrip("/") + "/"
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         request = AWSRequest("POST", url, headers=kind, data=urlencode(form))
         SigV4Auth(self.client._request_signer._credentials, "sqs", self.client.meta.region_name).add_auth(request)
-        answer = self.client._endpoint.http_session.send(request.prepare())  # with its proxies and certificates
+        return request.prepare()
+
+    def post(self, request: AWSPreparedRequest) -> tuple[int, str]:
+        self._count()
+        answer = self.client._endpoint.http_session.send(request)  # with its proxies and certificates
         return answer.status_code, answer.text
 
     def name(self, suffix: str = ".fifo") -> str:
@@ -84,7 +91,7 @@ class Bench:
         try:
             answer = self.call("CreateQueue", QueueName=name, Attributes=given)
         except ClientError as error:
-            if is_trouble(error) or error.response.get("ResponseMetadata", {}).get("RetryAttempts"):
+            if is_broken(error) or error.response.get("ResponseMetadata", {}).get("RetryAttempts"):
                 self._urls.setdefault(name, "")  # this try, or one before it, may have made it
             if code_of(error) == "InvalidAttributeName":
                 raise NotSupported(f"a queue with {', '.join(attributes)}") from None
@@ -155,7 +162,7 @@ class Bench:
         while (seen := look()) != expected:
             if self.clock.monotonic() > deadline:
                 raise Differs(str(expected), str(seen))
-            self.sleep(2 if self.is_aws else 1)
+            self.sleep(4 if self.is_aws else 1)
 
 
 class Queue:

@@ -6,7 +6,8 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -109,7 +110,12 @@ class Run:
 
     def __exit__(self, *error: object) -> None:
         self._stopped.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        running = [future for future in self._futures if not future.cancel()]
+        # Not in the pool's own way: Python 3.11 takes a thread for ended when a signal interrupts its join.
+        while not all(future.done() for future in running):
+            with suppress(KeyboardInterrupt):  # a second one: the first has ended the run, and queues are to be deleted
+                wait(running)
+        self._pool.shutdown()
 
 
 def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:

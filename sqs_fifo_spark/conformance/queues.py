@@ -78,7 +78,7 @@ def ranges(bench: Bench) -> None:
         require_refusal("InvalidAttributeValue", queue.set, **{key: value})
 
 
-@case(API, calls=80, seconds=3, settles=True)
+@case(API, calls=45, seconds=3, settles=True)
 def counts(bench: Bench) -> None:
     """Messages that wait and messages in flight are counted apart."""
     queue = bench.queue()
@@ -107,7 +107,7 @@ def purge(bench: Bench) -> None:
     queue.expect_nothing("the queue was purged")
 
 
-@case(API, calls=80)
+@case(API, calls=45)
 def tags(bench: Bench) -> None:
     """Tags are added, replaced and taken away."""
     queue = bench.queue()
@@ -117,7 +117,7 @@ def tags(bench: Bench) -> None:
     bench.eventually({"a": "3"}, lambda: queue.call("ListQueueTags").get("Tags", {}))
 
 
-@case(API, calls=160, settles=True)
+@case(API, calls=80, settles=True)
 def policy(bench: Bench) -> None:
     """A queue keeps the policy that it is given, and takes it away for an empty one."""
     queue = bench.queue()
@@ -135,7 +135,7 @@ def policy(bench: Bench) -> None:
     bench.eventually(False, lambda: '"kit"' in queue.attribute("Policy"))
 
 
-@case(API, calls=80)
+@case(API, calls=45)
 def list_by_prefix(bench: Bench) -> None:
     """ListQueues with a prefix names the queues whose names begin so."""
     queue = bench.queue()

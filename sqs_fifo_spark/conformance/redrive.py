@@ -98,14 +98,14 @@ def target(bench: Bench) -> None:
     require_refusal(codes, bench.queue, RedrivePolicy=policy)
 
 
-@case(API, calls=80)
+@case(API, calls=45)
 def sources(bench: Bench) -> None:
     """ListDeadLetterSourceQueues names the queues that have this one as their dead-letter queue."""
     queue, dead = bench.queue_with_dead_letters()
     bench.eventually(True, lambda: dead.call("ListDeadLetterSourceQueues").get("queueUrls", []) == [queue.url])
 
 
-@case(API, DOCUMENTATION, calls=100, seconds=3, settles=True)
+@case(API, DOCUMENTATION, calls=55, seconds=3, settles=True)
 def move_back(bench: Bench) -> None:
     """A move task takes a dead letter back to its queue, with a new message id and no receives."""
     queue, dead, old = _moved(bench, "1")
@@ -117,7 +117,7 @@ def move_back(bench: Bench) -> None:
     require(False, message["MessageId"] == old["MessageId"], "the same message id:")
 
 
-@case(API, calls=100, seconds=3, settles=True)
+@case(API, calls=55, seconds=3, settles=True)
 def move_elsewhere(bench: Bench) -> None:
     """A move task with a destination takes the dead letters there."""
     queue, dead, _ = _moved(bench, "1")
