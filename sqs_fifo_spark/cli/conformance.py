@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoRegionError
 
 from sqs_fifo_spark.cli.output import Status, print_error, print_line, print_table, progress
 from sqs_fifo_spark.conformance.bench import code_of
@@ -105,7 +105,8 @@ def conformance(
         try:
             kit = Kit(make_client(url, region, jobs), queue_prefix, is_aws=is_aws)
         except (*NO_ANSWER, ValueError) as error:  # of an endpoint that is no URL, a region or a profile
-            raise click.UsageError(f"there is no client for it: {error}") from None
+            hint = " Give --region, or set AWS_DEFAULT_REGION." if isinstance(error, NoRegionError) else ""
+            raise click.UsageError(f"there is no client for it: {error}{hint}") from None
         results = _run(cases, kit, jobs)
     if results is None:
         return Status.REFUSED

@@ -335,6 +335,13 @@ def test_what_any_call_may_meet_on_aws_says_nothing_of_a_fact(
     assert Kit(None, "kit", is_aws=True).judge(case).verdict == NOT_DECIDED
 
 
+def test_want_of_a_region_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    done = run("--against", "aws", "--yes")
+    assert (done.exit_code, "Give --region, or set AWS_DEFAULT_REGION." in done.output) == (2, True)
+
+
 def test_price_on_the_page_is_that_of_the_command() -> None:
     """The page on AWS shows what the command says before it calls, and says how many cases take minutes."""
     page = (ROOT / "sqs_fifo_spark" / "docs" / "on-aws.md").read_text(encoding="utf-8")
