@@ -117,6 +117,15 @@ def error_from_aws(
 ) -> SqsFifoError:
     """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
     said = f"{operation} on '{queue_url}': {code}"
+    text = message.lower()
+    # First of all: LocalStack gives an expired handle of a batch as a fault of its own.
+    if (
+        code in ("ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
+        or "receipt handle has expired" in text
+        or "not available for visibility timeout change" in text
+        or "total visibilitytimeout" in text
+    ):
+        return LostHoldError(said)
     server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
     is_throttling = "Throttl" in code or code.rpartition(".")[2] in _TOO_MANY or status == 429
     if code.rpartition(".")[2] in _TRANSIENT or is_throttling or server_fault or status == 408:
@@ -141,16 +150,8 @@ def error_from_aws(
         return denied
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
-    text = message.lower()
     if "receiverequestattemptid is not valid anymore" in text:
         return VoidAttemptError(f"{said}: the attempt id is void")
-    if (
-        code in ("ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
-        or "receipt handle has expired" in text
-        or "not available for visibility timeout change" in text
-        or "total visibilitytimeout" in text
-    ):
-        return LostHoldError(said)
     if code.rpartition(".")[2] == "InvalidAddress":
         return QueueRequestError(
             f"SQS refused {said}: the address is not valid for the endpoint that was called. Correct 'region' or "
