@@ -52,7 +52,8 @@ def main() -> None:
                 if "facts" in (given.part or PARTS):
                     result["facts"] = facts(endpoint, runs / "facts")
                 if "product" in (given.part or PARTS):
-                    result["product"] = product.run(endpoint, runs / "product", emulator.messages)
+                    messages = product.interleaved(emulator.messages, emulator.in_row)
+                    result["product"] = product.run(endpoint, runs / "product", messages)
             print(emulator.version, *result.get("product", ()), sep="\n", flush=True)
             results[emulator.name] = result
             if given.json:

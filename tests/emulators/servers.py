@@ -39,6 +39,8 @@ class Emulator:
     python: tuple[int, int] = (3, 10)
     messages: int = 2_000
     """That source and sink are given."""
+    in_row: int = 1
+    """Messages of a group that are sent one after the other, before those of the next."""
 
     @property
     def version(self) -> str:
@@ -125,6 +127,7 @@ EMULATORS = (
         ("moto[server]==5.2.5",),
         ("{home}/venv/bin/moto_server", "-H", "127.0.0.1", "-p", "{port}"),
         messages=300,  # its calls take the longer the more messages it holds
+        in_row=3,  # it hands out by the order of the sends, not by groups
     ),
     Emulator(
         "LocalStack",
