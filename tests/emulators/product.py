@@ -20,7 +20,6 @@ from tests.emulators.servers import KEYS, client
 from tests.helpers import wait_until
 
 MODES = ("commit", "journal")
-GROUPS = 50
 RUN_S = 1_200.0
 UNFINISHED = "not at its end"
 KILL_AFTER = 2
@@ -32,12 +31,9 @@ Messages = Sequence[tuple[str, str]]
 """Group and body of each message, in the order of the sends. The body is its number in its group."""
 
 
-def interleaved(count: int, in_row: int) -> Messages:
-    """Return messages of all groups in turn, `in_row` of each."""
-    rounds = range(0, count, GROUPS * in_row)
-    return [
-        (f"g{group}", f"{begin // GROUPS + n}") for begin in rounds for group in range(GROUPS) for n in range(in_row)
-    ]
+def interleaved(count: int, groups: int) -> Messages:
+    """Return messages of all groups in turn."""
+    return [(f"g{number % groups}", f"{number // groups}") for number in range(count)]
 
 
 def run(endpoint: str, home: Path, messages: Messages) -> list[dict[str, Any]]:

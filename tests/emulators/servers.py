@@ -38,9 +38,8 @@ class Emulator:
     is_npm: bool = False
     python: tuple[int, int] = (3, 10)
     messages: int = 2_000
-    """That source and sink are given."""
-    in_row: int = 1
-    """Messages of a group that are sent one after the other, before those of the next."""
+    """That source and sink are given, in so many groups."""
+    groups: int = 50
 
     @property
     def version(self) -> str:
@@ -126,8 +125,8 @@ EMULATORS = (
         "moto",
         ("moto[server]==5.2.5",),
         ("{home}/venv/bin/moto_server", "-H", "127.0.0.1", "-p", "{port}"),
-        messages=300,  # its calls take the longer the more messages it holds
-        in_row=3,  # it hands out by the order of the sends, not by groups
+        messages=150,  # its calls take the longer the more messages it holds
+        groups=5,  # it hands out by the order of the sends, so that of many groups, each receive gets one message
     ),
     Emulator(
         "LocalStack",
