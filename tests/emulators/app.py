@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+LATE = "Python worker failed to connect back"
+"""Spark waits 10 s for that, and a busy machine takes longer."""
+
 
 def writer_to(home: Path) -> Callable[[DataFrame, int], None]:
     def keep(frame: DataFrame, batch_id: int) -> None:
@@ -34,10 +37,14 @@ def writer_to(home: Path) -> Callable[[DataFrame, int], None]:
     return keep
 
 
-def note_end(home: Path, query: StreamingQuery) -> None:
+def run(home: Path, start: Callable[[], StreamingQuery]) -> None:
+    """Start the query, and note its end; again where Spark did not wait long enough for a Python worker."""
     try:
-        query.awaitTermination()
+        start().awaitTermination()
     except StreamingQueryException as error:
+        if LATE in str(error):
+            run(home, start)
+            return
         (home / "error").write_text(str(error))
     (home / "done").touch()
 
@@ -55,13 +62,13 @@ def main() -> None:
             queue = {name: options[name] for name in ("queueUrl", "endpointUrl")}
             frame.write.format("sqsfifo").mode("append").options(**queue).save()
             (home / "sent").touch()
-    queries = []
+    starts = []
     for home, options in homes.items():
         source = spark.readStream.format("sqsfifo").options(**options, journalLocation=str(home / "journal")).load()
         writer = source.writeStream.option("checkpointLocation", str(home / "checkpoint"))
-        queries.append(writer.foreachBatch(writer_to(home)).trigger(availableNow=True).start())
+        starts.append(writer.foreachBatch(writer_to(home)).trigger(availableNow=True).start)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(note_end, homes, queries))
+        list(pool.map(run, homes, starts))
 
 
 if __name__ == "__main__":
