@@ -20,6 +20,7 @@ from tests.emulators.servers import KEYS, client
 from tests.helpers import wait_until
 
 MODES = ("commit", "journal")
+GROUPS = 50
 RUN_S = 1_200.0
 UNFINISHED = "not at its end"
 KILL_AFTER = 2
@@ -31,9 +32,9 @@ Messages = Sequence[tuple[str, str]]
 """Group and body of each message, in the order of the sends. The body is its number in its group."""
 
 
-def interleaved(count: int, groups: int) -> Messages:
+def interleaved(count: int) -> Messages:
     """Return messages of all groups in turn."""
-    return [(f"g{number % groups}", f"{number // groups}") for number in range(count)]
+    return [(f"g{number % GROUPS}", f"{number // GROUPS}") for number in range(count)]
 
 
 def run(endpoint: str, home: Path, messages: Messages) -> list[dict[str, Any]]:
@@ -42,18 +43,22 @@ def run(endpoint: str, home: Path, messages: Messages) -> list[dict[str, Any]]:
     (home / "messages.json").write_text(json.dumps(messages))
     began = SYSTEM_CLOCK.monotonic()
     application, sink = _start(home), ""
+
+    def has_read() -> bool:
+        return all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes)
+
     try:
-        _wait(application, lambda: all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes))
+        _wait(application, has_read)
         if unsent := [each for each in homes if not (each / "sent").exists()]:
             sink = _error((home / "app.log").read_text(errors="replace"))
             for each in unsent:
                 _send_plainly(endpoint, each, homes[each], messages)
-        _kill(application)
-        application = _start(home)
-        if unsent:  # then the kill is still to come
-            _wait(application, lambda: all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes))
+        if not has_read():  # it has ended before its kill
             _kill(application)
             application = _start(home)
+            _wait(application, has_read)
+        _kill(application)
+        application = _start(home)
         _wait(application, lambda: all(map(_is_done, homes)))
     finally:
         _kill(application)

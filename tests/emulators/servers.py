@@ -38,8 +38,7 @@ class Emulator:
     is_npm: bool = False
     python: tuple[int, int] = (3, 10)
     messages: int = 2_000
-    """That source and sink are given, in so many groups."""
-    groups: int = 50
+    """That source and sink are given."""
 
     @property
     def version(self) -> str:
@@ -125,8 +124,7 @@ EMULATORS = (
         "moto",
         ("moto[server]==5.2.5",),
         ("{home}/venv/bin/moto_server", "-H", "127.0.0.1", "-p", "{port}"),
-        messages=150,  # its calls take the longer the more messages it holds
-        groups=5,  # it hands out by the order of the sends, so that of many groups, each receive gets one message
+        messages=300,  # its calls take the longer the more messages it holds
     ),
     Emulator(
         "LocalStack",
