@@ -52,7 +52,7 @@ def main() -> None:
                 if "facts" in (given.part or PARTS):
                     result["facts"] = facts(endpoint, runs / "facts")
                 if "product" in (given.part or PARTS):
-                    result["product"] = product.run(endpoint, runs / "product", emulator.messages)
+                    result["product"] = product.run(endpoint, runs / "product", product.interleaved(emulator.messages))
             print(emulator.version, *result.get("product", ()), sep="\n", flush=True)
             results[emulator.name] = result
             if given.json:

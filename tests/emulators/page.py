@@ -9,10 +9,9 @@ from tests.crash.cluster import ROOT
 from tests.emulators.product import MODES, UNFINISHED
 
 PAGE = ROOT / "sqs_fifo_spark" / "docs" / "emulators.md"
-SHOWN = "locks", "receipts", "deduplication", "redrive"
+SHOWN = "locks", "receipts", "deduplication", "redrive", "sequence"
 """Grounds of facts that tests of an ordered consumer rest on; of the others the page has the numbers alone."""
 _MARKS = {"holds": "", "differs": "no", "not supported": "lacks", "not decided": "?"}
-_CODE_PREFIX = "AWS.SimpleQueueService."
 
 
 def write(results: Mapping[str, Mapping[str, Any]]) -> None:
@@ -36,42 +35,43 @@ def _outcome(found: Mapping[str, Any]) -> str:
     if found["source"]:
         return "not at its end in time" if found["source"].startswith(UNFINISHED) else "the source stopped"
     counts = ", ".join(f"{found[name]:,}" for name in ("lost", "doubled", "out_of_order"))
+    if found["out_of_order"]:
+        counts += f" ({found['unsorted']:,} as received)"
     return counts + ("; the sink stopped, and plain sends went on" if found["sink"] else "")
 
 
 def _facts(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a row for each fact of the shown grounds where an emulator does otherwise, or lacks the call."""
+    """Return a row for each fact of the shown grounds where an emulator does otherwise, or lacks the call.
+
+    Those on which no query came to its end are left out.
+    """
     marks: dict[tuple[str, str], dict[str, str]] = {}
     for name, result in results.items():
+        if all(mode["source"] for mode in result["product"]):
+            continue
         for case in result["facts"]:
-            if case["id"].split(".")[0] in SHOWN and (mark := _mark(case)):
+            if case["id"].split(".")[0] in SHOWN and (mark := _MARKS[case["verdict"]]):
                 marks.setdefault((case["id"], case["fact"]), {})[name] = mark
     names = [name for name in results if any(name in found for found in marks.values())]
     rows = [
-        (fact, *(found.get(name, "") for name in names))
-        for (_, fact), found in sorted(marks.items())
+        (f"`{key}` {fact}", *(found.get(name, "") for name in names))
+        for (key, fact), found in sorted(marks.items())
         if {"no", "lacks"} & set(found.values())
     ]
     return _table(("fact", *names), rows)
 
 
-def _mark(case: Mapping[str, str]) -> str:
-    code = case["expected"].removeprefix("refusal ").split(" ")[0]
-    return "code" if case["seen"].startswith(_CODE_PREFIX + code) else _MARKS[case["verdict"]]
-
-
 def _counts(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return for each ground how many of its facts hold."""
+    """Return for each ground how many facts it has, and how many of them hold."""
     holds: dict[str, dict[str, list[bool]]] = {}
     for name, result in results.items():
         for case in result["facts"]:
             holds.setdefault(case["id"].split(".")[0], {}).setdefault(name, []).append(case["verdict"] == "holds")
-    rows = [(ground, *(_share(found.get(name, [])) for name in results)) for ground, found in sorted(holds.items())]
-    return _table(("facts on", *results), rows)
-
-
-def _share(found: list[bool]) -> str:
-    return f"{sum(found)} of {len(found)}"
+    rows = [
+        (ground, f"{max(map(len, found.values()))}", *(f"{sum(found.get(name, []))}" for name in results))
+        for ground, found in sorted(holds.items())
+    ]
+    return _table(("facts on", "all", *results), rows)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

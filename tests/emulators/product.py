@@ -8,42 +8,57 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from tests.crash.cluster import ROOT
 from tests.crash.processes import begin, descendants, look
-from tests.emulators.app import bodies
 from tests.emulators.servers import KEYS, client
 from tests.helpers import wait_until
 
 MODES = ("commit", "journal")
-RUN_S = 900.0
+GROUPS = 50
+RUN_S = 1_200.0
 UNFINISHED = "not at its end"
 KILL_AFTER = 2
 """Micro-batches that have landed when the driver is killed."""
 OPTIONS = {"visibilityTimeoutSeconds": "15", "waitTimeSeconds": "2"}
 
 
-def run(endpoint: str, home: Path, messages: int) -> list[dict[str, Any]]:
+Messages = Sequence[tuple[str, str]]
+"""Group and body of each message, in the order of the sends. The body is its number in its group."""
+
+
+def interleaved(count: int) -> Messages:
+    """Return messages of all groups in turn."""
+    return [(f"g{number % GROUPS}", f"{number // GROUPS}") for number in range(count)]
+
+
+def run(endpoint: str, home: Path, messages: Messages) -> list[dict[str, Any]]:
     """Return for each mode what came of the messages, and the errors of sink and source, empty if there was none."""
     homes = {home / mode: _prepare(endpoint, mode, home / mode, messages) for mode in MODES}
+    (home / "messages.json").write_text(json.dumps(messages))
     began = SYSTEM_CLOCK.monotonic()
-    application, sink = _start(home, messages), ""
+    application, sink = _start(home), ""
+
+    def has_read() -> bool:
+        return all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes)
+
     try:
-        _wait(application, lambda: all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes))
+        _wait(application, has_read)
         if unsent := [each for each in homes if not (each / "sent").exists()]:
             sink = _error((home / "app.log").read_text(errors="replace"))
             for each in unsent:
                 _send_plainly(endpoint, each, homes[each], messages)
-        _kill(application)
-        application = _start(home, messages)
-        if unsent:  # then the kill is still to come
-            _wait(application, lambda: all(_is_done(each) or len(_landed(each)) >= KILL_AFTER for each in homes))
+        if not has_read():  # it has ended before its kill
             _kill(application)
-            application = _start(home, messages)
+            application = _start(home)
+            _wait(application, has_read)
+        _kill(application)
+        application = _start(home)
         _wait(application, lambda: all(map(_is_done, homes)))
     finally:
         _kill(application)
@@ -54,20 +69,20 @@ def run(endpoint: str, home: Path, messages: int) -> list[dict[str, Any]]:
     ]
 
 
-def _prepare(endpoint: str, name: str, home: Path, messages: int) -> dict[str, str]:
+def _prepare(endpoint: str, name: str, home: Path, messages: Messages) -> dict[str, str]:
     """Make a queue and the folders of one mode, and return its source's options."""
     (home / "out").mkdir(parents=True)
     url = client(endpoint).create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     options = {"queueUrl": url, "endpointUrl": endpoint, "deleteAfter": home.name, **OPTIONS}
-    options["maxMessagesPerTrigger"] = str(messages // 10)
+    options["maxMessagesPerTrigger"] = str(len(messages) // 10)
     (home / "options.json").write_text(json.dumps(options))
     return options
 
 
-def _send_plainly(endpoint: str, home: Path, options: Mapping[str, str], messages: int) -> None:
+def _send_plainly(endpoint: str, home: Path, options: Mapping[str, str], messages: Messages) -> None:
     """Send to the queue one by one; what the sink did send has the same deduplication ids."""
     sqs = client(endpoint)
-    for group, body in bodies(messages):
+    for group, body in messages:
         ids = {"MessageGroupId": group, "MessageDeduplicationId": f"{group}-{body}"}
         sqs.send_message(QueueUrl=options["queueUrl"], MessageBody=body, **ids)
     (home / "sent").touch()
@@ -83,30 +98,40 @@ def _end(home: Path) -> str:
     return "" if _is_done(home) else f"{UNFINISHED} after {RUN_S:g} s"
 
 
-def audit(home: Path, messages: int) -> dict[str, int]:
+def audit(home: Path, messages: Messages) -> dict[str, int]:
     """Judge the rows of a mode: a message is out of order if a later one of its group came before it.
 
     With `deleteAfter=journal` a group may stand in several partitions of a micro-batch, and its sequence numbers order
-    it, so those rows are sorted by them.
+    it, so those rows are sorted by them; `unsorted` judges them as they stand.
     """
-    seen: Counter[tuple[str, int]] = Counter()
+    landed = [json.loads(each.read_text()) for each in _landed(home)]
+    by_number = [sorted(rows, key=lambda row: row[2]) for rows in landed] if home.name == "journal" else landed
+    seen = Counter((group, number) for rows in landed for group, number, _ in rows)
+    sent = {(group, int(body)) for group, body in messages}
+    return {
+        "sent": len(messages),
+        "lost": len(sent - seen.keys()),
+        "doubled": seen.total() - len(seen),
+        "out_of_order": _out_of_order(by_number),
+        "unsorted": _out_of_order(landed),
+    }
+
+
+def _out_of_order(batches: Iterable[Iterable[tuple[str, int, int]]]) -> int:
     newest: dict[str, int] = {}
-    out_of_order = 0
-    for rows in (json.loads(each.read_text()) for each in _landed(home)):
-        for group, number, _ in sorted(rows, key=lambda row: row[2]) if home.name == "journal" else rows:
-            out_of_order += number < newest.get(group, -1) and not seen[group, number]
-            newest[group] = max(number, newest.get(group, -1))
-            seen[group, number] += 1
-    sent = {(group, int(body)) for group, body in bodies(messages)}
-    doubled = sum(count - 1 for count in seen.values())
-    return {"sent": messages, "lost": len(sent - seen.keys()), "doubled": doubled, "out_of_order": out_of_order}
+    seen, count = set(), 0
+    for group, number, _ in chain.from_iterable(batches):
+        count += number < newest.get(group, -1) and (group, number) not in seen
+        newest[group] = max(number, newest.get(group, -1))
+        seen.add((group, number))
+    return count
 
 
-def _start(home: Path, messages: int) -> subprocess.Popen[bytes]:
+def _start(home: Path) -> subprocess.Popen[bytes]:
     for end in [*home.glob("*/error"), *home.glob("*/done")]:
         end.unlink()
     env = {**os.environ, **KEYS, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    return begin([sys.executable, "-m", "tests.emulators.app", str(home), str(messages)], home / "app.log", env=env)
+    return begin([sys.executable, "-m", "tests.emulators.app", str(home)], home / "app.log", env=env)
 
 
 def _wait(application: subprocess.Popen[bytes], condition: Any) -> None:
