@@ -315,7 +315,7 @@ class Schedule:
         self._start_other()
         self._spare_tasks(until)
         for _ in range(4):
-            self._send()
+            self._send_more()
 
     def _spare_tasks(self, until: str) -> None:
         """Let the tasks that there are stand still until a query comes to the event `until`, and then go on."""
@@ -399,14 +399,13 @@ class Schedule:
     # What happens around
 
     def _chaos(self) -> None:
-        has_enough = len(self._deduplication_ids) >= MOST_SENT
-        kinds = [kind for kind, weight in self.climate.chaos.items() if weight and not (has_enough and kind == "send")]
+        kinds = [kind for kind, weight in self.climate.chaos.items() if weight]
         if not kinds:
             return
         weights = [self.climate.chaos[kind] for kind in kinds]
         kind = self.rng.choices(kinds, weights)[0]
         actions: dict[str, Callable[[], None]] = {
-            "send": self._send,
+            "send": self._send_more,
             "resend": self._resend,
             "receive elsewhere": self._receive_elsewhere,
             "copy of a task": self._copy_a_task,
@@ -427,6 +426,11 @@ class Schedule:
             self._deduplication_ids.append((body, f"id-{body}"))
             self.laws.sent(self.world.put(body, f"id-{body}"))
         self.world.note(f"a producer sent up to {dict(self._numbers)}")
+
+    def _send_more(self) -> None:
+        """Send, unless so much was sent that its drain would be all that is left of the schedule."""
+        if len(self._deduplication_ids) < MOST_SENT:
+            self._send()
 
     def _resend(self) -> None:
         """A producer that got no answer sends again. SQS knows the id for five minutes; then it is a new message."""

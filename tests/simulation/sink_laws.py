@@ -715,7 +715,7 @@ class SinkLaws:
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
-        threads = [each for each in threads if each not in self._payloads.writing and not self._has_just_written(each)]
+        threads = [each for each in threads if each not in self._payloads.away and not self._has_just_written(each)]
         attempt.ended_at = self._hub.now()
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
         self._audit_disorder(attempt, book)

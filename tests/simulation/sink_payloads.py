@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +47,8 @@ class Payloads:
         """Told of a write that fails, when it does."""
         self.who: Callable[[], tuple[str, str]] = lambda: ("", "")
         """Returns the process and the thread that run."""
-        self.writing: set[str] = set()
-        """Threads that write: a task that ends does not wait for them."""
+        self.away: set[str] = set()
+        """Threads that are about to write, or do: a task that ends does not wait for them."""
 
     def options(self) -> dict[str, str]:
         """Return the options of the sink that this makes."""
@@ -72,26 +73,33 @@ class Payloads:
 
     def write(self, pointer: Pointer, data: bytes) -> None:
         """Stand for `Buckets.write`, which has tried for long when it fails."""
-        process, thread = self.who()
-        self.writing.add(thread)
+        process, _ = self.who()
+        self.step(f"before the body of {pointer.key[:12]} is written")
+        if self._happens(self._slow):
+            self.take(self.rng.choice(WRITES_TAKE_S))
+        if self._happens(self._failing):
+            self.fail()
+            is_final = self.rng.random() < 0.3
+            raise PayloadError("S3 refuses it" if is_final else "S3 gives no answer", is_final=is_final)
+        if self.objects.get(pointer.url, data) != data:
+            self.violate(f"payload: {pointer.url} has another body from now on")
+        self.objects[pointer.url] = data
+        self._due[process, pointer.url] -= 1
+        self.step(f"after the body of {pointer.key[:12]} is written")
+        if self._happens(self._lost):
+            self.fail()
+            raise PayloadError("S3 gives no answer")
+
+    @contextmanager
+    def going_away(self, away: AbstractContextManager[None]) -> Iterator[None]:
+        """Note the thread that runs while it is `away`; one that only begins to be is waited for all the same."""
+        _, thread = self.who()
+        self.away.add(thread)
         try:
-            self.step(f"before the body of {pointer.key[:12]} is written")
-            if self._happens(self._slow):
-                self.take(self.rng.choice(WRITES_TAKE_S))
-            if self._happens(self._failing):
-                self.fail()
-                is_final = self.rng.random() < 0.3
-                raise PayloadError("S3 refuses it" if is_final else "S3 gives no answer", is_final=is_final)
-            if self.objects.get(pointer.url, data) != data:
-                self.violate(f"payload: {pointer.url} has another body from now on")
-            self.objects[pointer.url] = data
-            self._due[process, pointer.url] -= 1
-            self.step(f"after the body of {pointer.key[:12]} is written")
-            if self._happens(self._lost):
-                self.fail()
-                raise PayloadError("S3 gives no answer")
+            with away:
+                yield
         finally:
-            self.writing.discard(thread)
+            self.away.discard(thread)
 
     def _happens(self, rate: float) -> bool:
         return rate > 0 and self.rng.random() < rate

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink import outgoing as package
+from sqs_fifo_spark.sink.crew import Crew
 from sqs_fifo_spark.sink.outgoing import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.row_queues import RowQueues
@@ -581,12 +582,13 @@ class SinkSchedule:
             finally:
                 self.laws.merging.discard(name)
 
-        ask, make_one, look = SentRecord.is_sent, SentRecord._merge, RowQueues._looked_at
+        ask, make_one, look, away = SentRecord.is_sent, SentRecord._merge, RowQueues._looked_at, Crew.away
         patches = {
             "uuid.uuid4": new_id,
             "sqs_fifo_spark.sink.record.SentRecord.is_sent": is_sent,
             "sqs_fifo_spark.sink.record.SentRecord._merge": merge,
             "sqs_fifo_spark.sink.crew.threading": Threading(self.hub),
+            "sqs_fifo_spark.sink.crew.Crew.away": lambda crew: self.payloads.going_away(away(crew)),
             "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
             "sqs_fifo_spark.aws.client.sqs_client": lambda *_: self.world.client,
             "sqs_fifo_spark.sink.write.outgoing": outgoing,
