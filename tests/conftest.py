@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,7 +92,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("sqs-fifo-spark tests")
         .config("spark.ui.enabled", "false")
@@ -102,7 +103,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.local.dir", str(home / "local"))
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(_home_without_zip(home)))
+        session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+def _home_without_zip(place: Path) -> Path:
+    """Return a home of Spark without `pyspark.zip`, which each of its Python processes would compile as it starts.
+
+    So they start in a third of the time: see findings/spark-workers-import-from-a-zip.sh.
+    """
+    import pyspark
+
+    for name in ("bin", "jars"):
+        (place / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return place
