@@ -665,6 +665,13 @@ SINK_MUTATIONS.rewritten(
 )
 
 SINK_MUTATIONS.rewritten(
+    "wait for no thread while one writes to S3",
+    "sink.crew.Crew.stop",
+    "len(self._ended) + self._away == len(self._threads)",
+    "self._away or len(self._ended) == len(self._threads)",
+)
+
+SINK_MUTATIONS.rewritten(
     "try again however long the process stood still",
     "sink.sink_queue.SinkQueue.send",
     "if self._clock.monotonic() > deadline:",
