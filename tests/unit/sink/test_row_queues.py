@@ -325,7 +325,15 @@ def test_a_queue_that_does_not_answer_refuses_no_row(
     kept = Store()
     plan = planned(sqs, refused=kept, badRecordsPath="/kept")
     sqs.not_described = fault
-    said = error(kind, sqs, None, named((None, "a1")), named(("r.fifo", "a2")), plan=plan, refused=kept)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield named((None, "a1"))
+        wait_until(lambda: sqs.bodies("a"), LONG_S, "the first row is in its queue")
+        yield named(("r.fifo", "a2"))
+
+    given = {"open_journal": lambda: None, "open_bad_records": lambda: kept, "clock": sqs.clock}
+    queue = SinkQueue(plan.options, sqs.clock)
+    said = failure(kind, send_partition, plan, batches(), Place(0, "q", 1), queue=queue, **given)
     assert "1 rows of partition 0 were sent." in said
     assert not refused(kept)
 
