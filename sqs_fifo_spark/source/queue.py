@@ -19,10 +19,7 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, Ask, QueueCalls
 from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.aws.lean import answered_within
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import (
-    AccessDeniedError,
-    QueueRequestError,
-)
+from sqs_fifo_spark.errors import AccessDeniedError, NotFifoQueueError, QueueNotFoundError, QueueRequestError, SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import PendingCall
@@ -49,6 +46,13 @@ LONGEST_BEGIN_S = 1.0
 
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 NO_HANDLE = "sqs-fifo-spark-permission-check"
+
+
+def is_about_queue(error: Exception) -> bool:
+    """Return True if the error is about one queue, and says nothing of others: it is not there, or not ours to call."""
+    if isinstance(error, AccessDeniedError):
+        return error.is_of_queue
+    return isinstance(error, (NotFifoQueueError, QueueNotFoundError))
 
 
 class Counts(NamedTuple):
@@ -91,15 +95,21 @@ class Queue(QueueCalls):
         sharer: int = 0,
         sharers: int = 1,
         deletes: int = CONCURRENT_CALLS,
+        pace: Pace | None = None,
+        may_go: bool = False,
     ) -> None:
         """`sharers` processes share `maxCallsPerSecond`; the first turn is by the number `sharer`.
 
-        `deletes` is the number of deletes under way at once.
+        `deletes` is the number of deletes under way at once. A `pace` may be another queue's, too. A queue that `may_go`
+        is one of several: where SQS has it no longer, or refuses a call on its messages, that has no answer, and `gone`
+        says so.
         """
         super().__init__(options, clock)
         limit = options.max_calls_per_s
-        self.pace = Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
+        self.pace = pace or Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
         """A receive waits for it before `begin_receive`; deletes wait by themselves."""
+        self.gone: SqsFifoError | None = None
+        self._may_go = may_go
         self.counts: Counts | None = None
         """The queue's last answer about its messages, if it was asked."""
         self._visibility_timeout_s = options.visibility_timeout_s
@@ -192,6 +202,7 @@ class Queue(QueueCalls):
         if is_beside:
             receive.begin(functools.partial(self._begin, "receive_message", receive.long_s, self._beside))
         ask = functools.partial(receive.ask, functools.partial(self._call, "receive_message", receive.long_s))
+        ask = self._unless_gone(ask, ReceivedMessages)
         return PendingCall(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
     def finish_receive(self, finish: Callable[[], T]) -> Answer[T]:
@@ -354,4 +365,26 @@ class Queue(QueueCalls):
             entries.require_all()
             return entries.outcomes
 
-        return PendingCall(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: entries.outcomes)
+        def otherwise() -> list[Outcome]:
+            return entries.outcomes
+
+        ask = self._unless_gone(ask, otherwise)
+        return PendingCall(ask, clock=self._clock, budget_s=budget_s, otherwise=otherwise)
+
+    def _unless_gone(self, ask: Callable[[], T], otherwise: Callable[[], T]) -> Callable[[], T]:
+        """Return `ask`; of a queue that may go, with the result of `otherwise` once it has gone."""
+        if not self._may_go:
+            return ask
+
+        def call() -> T:
+            try:
+                return ask()
+            except (AccessDeniedError, QueueNotFoundError) as error:
+                if not is_about_queue(error):
+                    raise
+                if self.gone is None:
+                    _log.warning("%s The query goes on with its other queues.", error)
+                self.gone = error
+                return otherwise()
+
+        return call

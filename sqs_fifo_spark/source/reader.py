@@ -1,4 +1,4 @@
-"""Spark's stream reader over `Driver` and `partition`: each of Spark's calls, and the side on which it runs.
+"""Spark's stream reader over `Driver`, or `QueueUnion`, and `partition`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
 nothing. Only the reader process beside the driver ever makes a `Driver`.
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +19,22 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sqs_fifo_spark.aws.named import queue_urls
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.columns import QUEUE_URL
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.logs import set_subject
-from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.options import SourceOptions, parse_queue
+from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
+from sqs_fifo_spark.source.driver.union import QueueUnion
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offsets import Offsets
 from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
@@ -56,42 +61,49 @@ _LOOK_S = 0.2
 class SqsFifoPartition(InputPartition):
     """One partition's share of a plan, pickled to the executors."""
 
-    def __init__(self, plan: PartitionPlan) -> None:
+    def __init__(self, plan: PartitionPlan, url: str | None = None, sharer: int = 0, sharers: int = 1) -> None:
+        """`url` is of one queue of several, whose partitions are the tasks that share `maxCallsPerSecond`."""
         super().__init__(plan)
+        self.url = url
+        self.sharer = sharer
+        self.sharers = sharers
 
 
 class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads one FIFO queue as a stream. `read` runs on executors, everything else in the driver's reader process.
+    """Reads FIFO queues as a stream. `read` runs on executors, everything else in the driver's reader process.
 
-    An offset is an `Offset` as JSON.
+    An offset is an `Offset` as JSON; of a source over several queues, it is `Offsets`.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, given: Mapping[str, str] | None = None) -> None:
+        """`given` are the options as the user gave them, of a source over several queues."""
         self._options = options
         self._columns = schema
-        self._driver_or_none: Driver | None = None
-        self._startless_or_none: StartlessDriver | None = None
+        self._given = given
+        self._source_or_none: StartlessDriver | QueueUnion | None = None
         self._pools = Pools()
 
     @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
         set_subject(self._options.queue_name)
-        return self._startless.initial_offset().to_json()
+        return self._source.initial_offset().to_json()
 
     @called_by_spark
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
         if start is None:
             set_subject(self._options.queue_name)
-            return self._startless.latest_offset().to_json()
-        last = self._offset(start)
+            return self._source.latest_offset().to_json()
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
-        return self._driver.latest_offset(last, max_messages).to_json()
+        return self._source.latest_offset(self._offset(start), max_messages).to_json()
 
     @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plans = self._startless.plan(Offset.from_json(start), self._offset(end))
-        return [SqsFifoPartition(plan) for plan in plans]
+        if self._given is None:
+            plans = self._source.plan(Offset.from_json(start), self._offset(end))
+            return [SqsFifoPartition(plan) for plan in plans]
+        plans = self._source.plan(Offsets.from_json(start), self._offset(end))
+        return [SqsFifoPartition(each.plan, each.url, place, len(plans)) for place, each in enumerate(plans)]
 
     @called_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -99,65 +111,82 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema = pa.schema(list(fields.values()))
         context = TaskContext.get()
         plan = replace(partition.value, query=context.getLocalProperty("sql.streaming.queryId") if context else None)
-        set_subject(self._options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
-        for batch in read_partition(self._options, plan):
-            yield pa.RecordBatch.from_arrays([batch.column(name) for name in fields], schema=schema)
+        options, sharers = self._options, None
+        if self._given is not None:
+            options, sharers = parse_queue(self._given, partition.url), (partition.sharer, partition.sharers)
+        set_subject(options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
+        for batch in read_partition(options, plan, one_of=sharers):
+            url = pa.repeat(pa.scalar(options.queue_url, pa.string()), batch.num_rows) if QUEUE_URL in fields else None
+            arrays = [url if name == QUEUE_URL else batch.column(name) for name in fields]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         exempt_from_collection()
 
     @called_by_spark
     def commit(self, end: dict[str, Any]) -> None:
-        self._startless.commit(self._offset(end))
+        self._source.commit(self._offset(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     @called_by_spark
     def prepareForTriggerAvailableNow(self) -> None:
-        self._driver.prepare_available_now()
+        self._source.prepare_available_now()
 
     @called_by_spark
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self._driver.report()
+        return self._source.report()
 
     def stop(self) -> None:
         """End the heartbeat. Nothing may depend on it: Spark 4.3.0 does not call it after AvailableNow."""
-        if self._driver_or_none is not None:
-            self._driver_or_none.stop()
+        if self._source_or_none is not None:
+            self._source_or_none.stop()
         self._pools.close()
 
-    def _offset(self, offset: dict[str, Any]) -> Offset:
-        """Return Spark's offset; log lines name its epoch from now on."""
+    def _offset(self, offset: dict[str, Any]) -> Any:
+        """Return Spark's offset; of one queue, log lines name its epoch from now on."""
+        if self._given is not None:
+            return Offsets.from_json(offset)
         known = Offset.from_json(offset)
-        set_subject(self._options.queue_name, query=self._driver.query, epoch=known.epoch)
+        set_subject(self._options.queue_name, query=self._source.query, epoch=known.epoch)
         return known
 
     @property
-    def _startless(self) -> StartlessDriver:
-        if self._startless_or_none is None:
-            self._startless_or_none = StartlessDriver(self._driver)
-        return self._startless_or_none
-
-    def _payload_deletes(self) -> PayloadDeletes:
-        options = self._options
-        if not options.delete_payloads:
-            return PayloadDeletes(None)
-        return PayloadDeletes(open_buckets(journal_access(options)).delete, self._pools.make("payload-delete", 1))
-
-    @property
-    def _driver(self) -> Driver:
-        if self._driver_or_none is None:
+    def _source(self) -> Any:
+        """The `StartlessDriver` of one queue, or the `QueueUnion` of several: they have the same methods."""
+        if self._source_or_none is None:
             # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
             _let_ctrl_c_end_the_jvm_first()
-            self._driver_or_none = Driver(
-                self._options,
-                queue=Queue(self._options, SYSTEM_CLOCK, self._pools.make, deletes=DRIVER_DELETES),
-                store=lambda: open_store(self._options.journal_location, journal_access(self._options)),
-                clock=SYSTEM_CLOCK,
-                pool=self._pools.make,
-                payload_deletes=self._payload_deletes(),
-            )
-        return self._driver_or_none
+            self._source_or_none = StartlessDriver(self._driver(self._options)) if self._given is None else self._union()
+        return self._source_or_none
+
+    def _union(self) -> QueueUnion:
+        options, given = self._options, self._given or {}
+        pace = Pace(SYSTEM_CLOCK, options.max_calls_per_s)
+        return QueueUnion(
+            options,
+            lambda: queue_urls(options),
+            lambda url, before_poll, most_partitions: self._driver(
+                parse_queue(given, url), pace=pace, before_poll=before_poll, most_partitions=most_partitions
+            ),
+            SYSTEM_CLOCK,
+            tells_start=ReadMaxRows is not None,
+        )
+
+    def _driver(self, options: SourceOptions, *, pace: Pace | None = None, **of_union: Any) -> Driver:
+        pools = self._pools.make
+        deletes = PayloadDeletes(None)
+        if options.delete_payloads:
+            deletes = PayloadDeletes(open_buckets(journal_access(options)).delete, pools("payload-delete", 1))
+        return Driver(
+            options,
+            queue=Queue(options, SYSTEM_CLOCK, pools, deletes=DRIVER_DELETES, pace=pace, may_go=pace is not None),
+            store=lambda: open_store(options.journal_location, journal_access(options)),
+            clock=SYSTEM_CLOCK,
+            pool=pools,
+            payload_deletes=deletes,
+            **of_union,
+        )
 
 
 def _let_ctrl_c_end_the_jvm_first() -> None:

@@ -26,13 +26,13 @@ from collections.abc import Callable
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import FencedError
+from sqs_fifo_spark.errors import FencedError, SqsFifoError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import PROGRESS
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.driver.checkpoint import Announce, Settle
 from sqs_fifo_spark.source.driver.continuity import Continuity
-from sqs_fifo_spark.source.driver.epochs import Epochs
+from sqs_fifo_spark.source.driver.epochs import Epochs, Limits
 from sqs_fifo_spark.source.driver.figures import Figures
 from sqs_fifo_spark.source.driver.ownership import Ownership
 from sqs_fifo_spark.source.driver.prober import Prober
@@ -70,7 +70,13 @@ class Driver:
         clock: Clock,
         pool: MakePool = in_calling_thread,
         payload_deletes: PayloadDeletes | None = None,
+        before_poll: Callable[[], None] = lambda: None,
+        most_partitions: Callable[[int], int] | None = None,
     ) -> None:
+        """`before_poll` is called before each long poll.
+
+        `most_partitions` gives the most partitions of an epoch, and is told how many messages wait.
+        """
         self._options = options
         self._queue = queue
         self._make_store = store
@@ -89,7 +95,14 @@ class Driver:
         self._epochs = Epochs(
             options, self._lease, clock, read_pool=self._read_pool, discovery_pool=self._discovery_pool
         )
-        self._work = Prober(options, queue, self._lease, clock)
+        self._work = Prober(
+            options,
+            queue,
+            self._lease,
+            clock,
+            before_poll=before_poll,
+            most_partitions=most_partitions or (lambda waiting: options.num_partitions),
+        )
         self._figures = Figures(options.queue_name, clock)
         self._owned_or_none: Ownership | None = None
         self._log_or_none: Continuity | None = None
@@ -204,17 +217,37 @@ class Driver:
         """
         return min(count, 1) if carried and self._options.payloads == "s3" else count
 
-    def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
+    def expected(self, end: Offset) -> int:
+        """Return about how many messages the epoch `end` can get that is to be planned."""
+        return self._epochs.expected(end)
+
+    def has_settled(self, end: Offset) -> bool:
+        """Return True if this driver knows that the epoch `end` is settled."""
+        return self._owned_or_none is not None and end.epoch <= self._owned_or_none.ledger.epoch
+
+    @property
+    def gone(self) -> SqsFifoError | None:
+        """SQS's last word on a queue that may go: it is not there, or its calls are refused."""
+        return self._queue.gone
+
+    @property
+    def waiting(self) -> int:
+        """About how many messages wait, by the queue's last answer."""
+        return self._work.counts.waiting
+
+    def plan(self, start: Offset, end: Offset, limits: Limits | None = None) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
 
-        Raises DataLossError for an epoch that is settled, or that lies behind where Spark is; OptionError
+        `limits` are the options' unless they are given. Raises DataLossError for an epoch that is settled, or that lies behind where Spark is; OptionError
         where Spark reads on without having committed.
         """
-        plans = self._plan(self._owned(end), start, end)
+        options = self._options
+        limits = limits or Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger)
+        plans = self._plan(self._owned(end), start, end, limits)
         self.position = end
         return plans
 
-    def _plan(self, owned: Ownership, start: Offset, end: Offset) -> list[PartitionPlan]:
+    def _plan(self, owned: Ownership, start: Offset, end: Offset, limits: Limits) -> list[PartitionPlan]:
         if start == end:
             return []
         if self._epochs.open is not None and self._epochs.is_open(end) and self._epochs.open.plans is not None:
@@ -227,7 +260,7 @@ class Driver:
         owned.take(end)
         self._commit(owned, start, followed_by=end)
         owned.release_others()
-        return self._epochs.plan(owned, end, after=start.name)
+        return self._epochs.plan(owned, end, after=start.name, limits=limits)
 
     def commit(self, end: Offset, *, logs_next: bool = True) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, put the ledger, drop objects.
@@ -278,11 +311,16 @@ class Driver:
         self._work.note_settled(before, owned.ledger.unconfirmed)
         self._epochs.open = None
 
-    def report(self) -> dict[str, Any]:
-        """Return figures for Spark's progress report. An idle query's queue is asked for them once a minute."""
-        owned = self._owned_or_none
-        if owned is not None:
+    def recount(self) -> None:
+        """Have an idle query's queue asked for the figures of `report`, at most once a minute."""
+        if self._owned_or_none is not None:
             self._work.recount()
+
+    def report(self, *, recounts: bool = True) -> dict[str, Any]:
+        """Return figures for Spark's progress report; `recounts`: bring them up to date first."""
+        if recounts:
+            self.recount()
+        owned = self._owned_or_none
         return self._figures.report(
             epoch=self.position.epoch if self.position else 0,
             counts=self._work.counts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import OptionError
@@ -15,6 +16,14 @@ from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool
+
+
+class Limits(NamedTuple):
+    """What one epoch may take."""
+
+    messages: int
+    size: int
+    """Bytes of bodies and attributes."""
 
 
 class Epochs:
@@ -83,11 +92,17 @@ class Epochs:
         with owned.claim_checked_on_error():
             self.next.replay(after)
 
-    def plan(self, owned: Ownership, offset: Offset, *, after: str) -> list[PartitionPlan]:
+    def expected(self, offset: Offset) -> int:
+        """Return about how many messages the announced epoch `offset` can get; as many as may be for any other one."""
+        is_known = self.next is not None and self.is_next(offset)
+        return self.next.expected if is_known and self.next else self._options.max_messages_per_trigger
+
+    def plan(self, owned: Ownership, offset: Offset, *, after: str, limits: Limits) -> list[PartitionPlan]:
         """Open the announced epoch, and return its plans; one of an earlier driver is a replay."""
-        most = self._options.max_messages_per_trigger
+        most = limits.messages
         announced = self.next if self.is_next(offset) else None
         epoch = announced or self.make(owned, offset, max_messages=most, expected=most)
+        epoch.max_messages = min(epoch.max_messages, most)
         with owned.claim_checked_on_error():
             if announced is None:
                 epoch.replay(after)
@@ -95,8 +110,8 @@ class Epochs:
                 owned.ledger,
                 after=after,
                 claim=owned.claim,
-                max_bytes=self._options.max_bytes_per_trigger,
-                carried_bytes=self._options.max_bytes_per_trigger if self._options.payloads == "s3" else None,
+                max_bytes=limits.size,
+                carried_bytes=limits.size if self._options.payloads == "s3" else None,
             )
         self.open = epoch
         if self.next is not None and self.next.offset.epoch <= offset.epoch:

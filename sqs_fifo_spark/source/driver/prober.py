@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
@@ -36,11 +36,23 @@ COUNT_BUDGET_S = 3.0
 class Prober:
     """Looks for work, and says when an AvailableNow query is finished. Lives on the driver."""
 
-    def __init__(self, options: SourceOptions, queue: Queue, lease: Lease, clock: Clock) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        queue: Queue,
+        lease: Lease,
+        clock: Clock,
+        *,
+        before_poll: Callable[[], None],
+        most_partitions: Callable[[int], int],
+    ) -> None:
+        """`before_poll` is called before each long poll; `most_partitions` is told how many messages wait."""
         self._options = options
         self._queue = queue
         self._lease = lease
         self._clock = clock
+        self._before_poll = before_poll
+        self._most_partitions = most_partitions
         self._available_now: AvailableNow | None = None
         self._is_idle = False
         """True if the last poll has found nothing."""
@@ -115,14 +127,14 @@ class Prober:
             served=verdict.count,
             groups=verdict.groups,
             expected_before=before.expected if before is not None and before.plans is not None else None,
-            most=min(self._options.num_partitions, max_messages),
+            most=min(self._most_partitions(self.counts.waiting), max_messages),
             deletes=deletes,
         )
 
     def blind_size(self) -> tuple[int, int]:
         """Return the same of an epoch that is announced before Spark has said where it is."""
         self.count_waiting(0)
-        most = min(self._options.num_partitions, self._options.max_messages_per_trigger)
+        most = min(self._most_partitions(self.counts.waiting), self._options.max_messages_per_trigger)
         return partition_count(self.counts.waiting, most), self.counts.waiting
 
     def count_waiting(self, ours: int) -> None:
@@ -203,6 +215,8 @@ class Prober:
         is_all = True
         until = math.inf
         while True:
+            if wait_time_s:
+                self._before_poll()
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), wait_time_s=wait_time_s)
             if not received:
                 return (), is_all

@@ -13,7 +13,10 @@ that has none before asks for the initial offset, so with that call the journal 
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.driver.epochs import Limits
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 
@@ -39,14 +42,28 @@ class StartlessDriver:
         self._may_be_plain = self._is_wrapped and is_new and not self._has_repeated
         return start
 
-    def latest_offset(self) -> Offset:
-        """Do `Driver.latest_offset` from Spark's place.
+    def prepare_available_now(self) -> None:
+        """Do `Driver.prepare_available_now`."""
+        self._driver.prepare_available_now()
+
+    def report(self) -> dict[str, Any]:
+        """Do `Driver.report`."""
+        return self._driver.report()
+
+    def stop(self) -> None:
+        """Do `Driver.stop`."""
+        self._driver.stop()
+
+    def latest_offset(self, start: Offset | None = None, max_messages: int | None = None) -> Offset:
+        """Do `Driver.latest_offset` from Spark's place, which Spark 4.2 and later give as `start`.
 
         If that is not known, its log may have epochs that are not settled. Then return an epoch after all of them,
         announced blindly, and the same one until Spark has said its place. Under the wrapper it only reports later
         ones: the same one is returned again, however often it asks. A new query that asks twice in a row is under none,
         and has run its first batch, without a look at the rows.
         """
+        if start is not None:
+            return self._driver.latest_offset(start, max_messages)
         announced = self._driver.announced
         if announced is not None and self._is_wrapped:
             if not (self._may_be_plain and self._has_repeated):
@@ -59,14 +76,14 @@ class StartlessDriver:
             return self._driver.announce_blindly()
         return self._driver.latest_offset(position)
 
-    def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
+    def plan(self, start: Offset, end: Offset, limits: Limits | None = None) -> list[PartitionPlan]:
         """Do `Driver.plan`. From an offset to itself there is nothing: at a restart, Spark says where it is."""
         if start != end:
             has_asked_once = self._may_be_plain and not self._has_repeated
             if end == self._driver.announced and (has_asked_once or not end.is_blind):
                 self._is_wrapped = False  # it logs our answers
             self._may_be_plain = False
-            return self._driver.plan(start, end)
+            return self._driver.plan(start, end, limits)
         announced = self._driver.announced
         log = self._driver.log(start)
         if log.knows(start) and announced is not None and announced.is_blind:

@@ -41,15 +41,19 @@ GATHERED_BYTES = 1 << 20
 """Of rows in Arrow's form, after which those of several links go to Spark."""
 
 
-def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    options: SourceOptions, plan: PartitionPlan, *, one_of: tuple[int, int] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the partition's rows, in order, with the columns of `ARROW_SCHEMA`.
 
+    `one_of`, if the source has several queues: the number of this task, and of all tasks of the micro-batch.
     Runs in an executor's Python worker; may run many times, at once and after the query. Raises EpochSettledError
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, journal_access(options), plan.journal)
     pools = Pools()
-    queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
+    sharer, sharers = one_of or (plan.partition, plan.partitions)
+    queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=sharer, sharers=sharers, may_go=one_of is not None)
     beginning = ThreadPoolExecutor(3, thread_name_prefix="sqs-fifo-begin")
     buckets = open_buckets(journal_access(options)) if options.payloads == "s3" else None
     payloads = Payloads(options, buckets, pools.make)

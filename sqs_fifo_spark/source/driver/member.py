@@ -1,0 +1,110 @@
+"""One queue of a source over several: its driver, and the one question to it that may be under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sqs_fifo_spark.options import queue_key
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.driver.startless import StartlessDriver
+from sqs_fifo_spark.source.offset import Offset
+
+class Member:
+    """The queue with its driver, which is used by one thread at a time: a question's, or else Spark's.
+
+    Lives in the reader process beside Spark's driver. `changed` is held by whoever looks at the state of a question.
+    """
+
+    def __init__(
+        self, url: str, make: Callable[[Callable[[], None]], Driver], changed: threading.Condition
+    ) -> None:
+        """`make` makes the driver, which calls what it is given before each long poll."""
+        self.url = url
+        self.key = queue_key(url)
+        self.start: Offset | None = None
+        """The place at which the queue began, while Spark's log has none of it."""
+        self.aside_until: float | None = None
+        """Monotonic time until which it is left alone, as SQS refuses it."""
+        self.is_over = False
+        """True if an AvailableNow query is finished with it."""
+        self.is_asked = False
+        """True from a question to the end of its answer's `take`."""
+        self.is_polling = False
+        """True if the question's long poll has begun, if it needs one: it may take as long as SQS waits."""
+        self.has_answered = False
+        self._make = make
+        self._changed = changed
+        self._driver: Driver | None = None
+        self._startless: StartlessDriver | None = None
+        self._answer: Any = None
+        self._error: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"<Member {self.key} is_asked={self.is_asked} is_polling={self.is_polling} {self._driver!r}>"
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._driver = self._make(self._poll_begins)
+        return self._driver
+
+    @property
+    def startless(self) -> StartlessDriver:
+        if self._startless is None:
+            self._startless = StartlessDriver(self.driver)
+        return self._startless
+
+    @property
+    def has_driver(self) -> bool:
+        return self._driver is not None
+
+    @property
+    def is_free(self) -> bool:
+        """True if its driver may be asked."""
+        return not self.is_asked and self.aside_until is None and not self.is_over
+
+    def has_settled(self, end: Offset) -> bool:
+        """Return True if its driver knows that the epoch `end` is settled."""
+        return self._driver is not None and self._driver.has_settled(end)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if nothing but a long poll is waited for."""
+        return self.has_answered or self.is_polling or not self.is_asked
+
+    def ask(self, question: Callable[[], Any]) -> None:
+        """Have `question`, a call of the driver, answered in a thread of its own: see `take`."""
+        self.is_asked, self.is_polling, self.has_answered = True, False, False
+        # A daemon: at the end of the process nobody waits for a long poll.
+        threading.Thread(target=self._run, args=(question,), name=f"sqs-fifo-ask-{self.key}", daemon=True).start()
+
+    def take(self) -> Any:
+        """Return the answer that is there, or raise its error."""
+        answer, error = self._answer, self._error
+        self._answer = self._error = None
+        self.is_asked = self.has_answered = False
+        if error is not None:
+            raise error
+        return answer
+
+    def discard(self) -> None:
+        """Give the driver up, as a query does that ends: the next one goes on from Spark's log. Waits for nothing."""
+        driver, self._driver, self._startless = self._driver, None, None
+        if driver is not None:
+            threading.Thread(target=driver.stop, name=f"sqs-fifo-stop-{self.key}", daemon=True).start()
+
+    def _run(self, question: Callable[[], Any]) -> None:
+        try:
+            self._answer = question()
+        except Exception as error:
+            self._error = error
+        with self._changed:
+            self.has_answered = True
+            self._changed.notify_all()
+
+    def _poll_begins(self) -> None:
+        with self._changed:
+            self.is_polling = True
+            self._changed.notify_all()

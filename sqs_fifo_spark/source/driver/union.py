@@ -1,0 +1,379 @@
+"""The source over several queues, as the union of the sources of its queues in one process.
+
+Each queue has a driver and a journal of its own, so all that holds for one queue holds for each of them. To its driver
+a micro-batch without anything of its queue is one that is another source's alone, as Spark itself has them.
+
+Spark asks one source after the other for its latest offset, and each may wait for its long poll. Here all drivers are
+asked at once, each in a thread. A micro-batch begins once one of them has work, and no other is about to say so: those
+that are left wait for their polls. What a poll brings then is held by its driver, and comes with the next micro-batch.
+So a message that waits is served within two micro-batches, whatever other queues bring.
+
+A queue that is not there any more, or refuses our calls, is left alone for a while, and tried again; others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import AccessDeniedError, OptionError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.options import SourceOptions, queue_key
+from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.driver.epochs import Limits
+from sqs_fifo_spark.source.driver.member import Member
+from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offsets import Offsets
+from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.queue import is_about_queue
+
+_log = logging.getLogger(__name__)
+
+GRACE_S = 2.0
+"""Seconds for which a micro-batch that could begin waits for queues that may have work, too."""
+ASIDE_S = 60.0
+"""Seconds after which a queue that was refused is tried again."""
+POLLS_S = 30.0
+"""Seconds for which an idle queue is polled again and again, once Spark has asked: for that long it may be busy."""
+_MOST_REPORTED = 20
+"""Queues whose figures a report has, besides their sums: those with the most messages."""
+_SUMS = ("waitingMessages", "inFlightMessages", "delayedMessages", "receives", "retries", "unconfirmedDeletes")
+
+
+MakeDriver = Callable[[str, Callable[[], None], Callable[[int], int]], Driver]
+"""Makes the driver of a queue, by its URL, with its `before_poll` and its `most_partitions`."""
+
+
+class QueuePlan(NamedTuple):
+    """One partition of a micro-batch: the plan for a task, and the queue that it is of."""
+
+    url: str
+    plan: PartitionPlan
+
+
+class QueueUnion:
+    """Spark's calls, on all queues. Used by one thread; lives in the reader process beside Spark's driver."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        list_queues: Callable[[], Sequence[str]],
+        make_driver: MakeDriver,
+        clock: Clock,
+        *,
+        tells_start: bool,
+    ) -> None:
+        """`list_queues` returns the URLs of the queues; `tells_start` is Spark 4.2 and later. Makes no call."""
+        self._options = options
+        self._list_queues = list_queues
+        self._make_driver = make_driver
+        self._clock = clock
+        self._tells_start = tells_start
+        self._changed = threading.Condition()
+        self._members: dict[str, Member] = {}
+        """Queues by key: those of the list, and those that have left it and are not settled yet."""
+        self._listed: frozenset[str] = frozenset()
+        self._list_at = -math.inf
+        """Monotonic time at which the list is asked for again."""
+        self._last: Offsets | None = None
+        """Spark's place, as far as it was told."""
+        self._busy: frozenset[str] = frozenset()
+        """Queues of the micro-batch that was announced last; all of them before the first one."""
+        self._polls_until = -math.inf
+        self._is_available_now = False
+        self._refusal: SqsFifoError | None = None
+        """The error of the queue that was set aside last."""
+
+    def __repr__(self) -> str:
+        return f"<QueueUnion of {len(self._listed)} queues: {list(self._members.values())!r}>"
+
+    # Spark calls these
+
+    def prepare_available_now(self) -> None:
+        """Serve the messages that wait now in any queue, then end: `Driver.prepare_available_now` of each."""
+        self._is_available_now = True
+        self._refresh(Offsets())
+        self._on_each(self._free(), lambda member: member.driver)
+        self._require_some()
+
+    def initial_offset(self) -> Offsets:
+        """Return the start of a new query, which is that of each queue."""
+        self._refresh(Offsets())
+        unknown = [each for each in self._free() if each.start is None or not self._tells_start]
+        for member, start in self._on_each(unknown, lambda member: member.startless.initial_offset()):
+            member.start = start
+        self._require_some()
+        return Offsets({each.url: each.start for each in self._members.values() if each.start is not None})
+
+    def latest_offset(self, start: Offsets | None = None, max_messages: int | None = None) -> Offsets:
+        """Return the offsets of the next micro-batch if there is work, else `start`; see `Driver.latest_offset`.
+
+        With nothing to do this blocks for `waitTimeSeconds`. Spark before 4.2 does not say its `start`. Raises the
+        error of a driver that is not about one queue alone, or of the last queue if none is left.
+        """
+        known = start if start is not None else self._last or Offsets()
+        self._refresh(known)
+        began_at = self._clock.monotonic()
+        self._polls_until = began_at + POLLS_S
+        for member in self._free():
+            self._ask_for_work(member, known, max_messages)
+        until = math.inf if self._is_available_now else began_at + self._options.wait_time_s
+        found: dict[str, Offset] = {}
+        while True:
+            self._wait(until, has_found=bool(found))
+            answered = [each for each in self._members.values() if each.has_answered]
+            for member in answered:
+                offset = self._take_offset(member, known)
+                if offset is not None:
+                    found[member.url] = offset
+                    until = min(until, self._clock.monotonic() + GRACE_S)
+            self._require_some()
+            if not answered and (found or self._clock.monotonic() >= until or not self._asked()):
+                break
+            for member in answered if not found else ():
+                if member.is_free and member.is_polling:  # else it says the same again
+                    self._ask_for_work(member, known, max_messages)
+        if found:
+            self._busy = frozenset(map(queue_key, found))
+            self._last = known.moved(found, without=self._left(known))
+        else:
+            self._last = known
+        return self._last
+
+    def plan(self, start: Offsets, end: Offsets) -> list[QueuePlan]:
+        """Return the plans of the micro-batch from `start` to `end`, of all queues; the same ones when asked again."""
+        self._refresh(end)
+        self._last = end
+        befores: dict[str, Offset | None] = {}
+        ends: dict[str, Offset] = {}
+        for key, _, offset in end:
+            member, before = self._members[key], start.of(key)
+            # Before 4.2 a restart says by such a question where Spark is.
+            if before != offset or not (self._tells_start or (member.has_driver and member.driver.position)):
+                befores[key], ends[key] = before, offset
+        moved = {key: offset for key, offset in ends.items() if befores[key] != offset}
+        options = self._options
+        limits = share_limits(
+            Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger),
+            {key: self._members[key].driver.expected(offset) for key, offset in moved.items()},
+        )
+
+        def plans_of(member: Member) -> list[PartitionPlan]:
+            before = befores[member.key] or member.start or member.startless.initial_offset()
+            member.start = member.start or before
+            return member.startless.plan(before, ends[member.key], limits.get(member.key))
+
+        answers = self._on_each([self._members[key] for key in ends], plans_of, is_strict=True)
+        return [QueuePlan(member.url, plan) for member, plans in answers for plan in plans]
+
+    def commit(self, end: Offsets) -> None:
+        """Settle the micro-batch `end`, which Spark has committed: see `Driver.commit`.
+
+        A driver that still looks for work is not asked: nothing follows its epoch yet. Spark says it again with the
+        next micro-batch.
+        """
+        self._refresh(end)
+        ends = {key: offset for key, _, offset in end}
+        ready = [
+            each
+            for each in self._members.values()
+            if each.key in ends and not each.is_asked and each.aside_until is None and not each.has_settled(ends[each.key])
+        ]
+
+        def settle(member: Member) -> None:
+            if member.key in self._listed:
+                member.startless.commit(ends[member.key])
+            else:
+                member.driver.commit(ends[member.key], logs_next=False)
+
+        self._on_each(ready, settle)
+
+    def report(self) -> dict[str, Any]:
+        """Return figures for Spark's progress report: their sums, and those of the queues with the most messages."""
+        reports = {
+            each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver
+        }
+        ages = [age for each in reports.values() if (age := each["oldestMessageAgeSeconds"]) is not None]
+        most = sorted(reports, key=lambda key: (-reports[key]["waitingMessages"], key))[:_MOST_REPORTED]
+        return {
+            "queue": self._options.queue_name,
+            "epoch": max((each["epoch"] for each in reports.values()), default=0),
+            **{name: sum(each[name] for each in reports.values()) for name in _SUMS},
+            "lostLeases": sum(each["lostLeases"] for each in reports.values()),
+            "oldestMessageAgeSeconds": max(ages, default=None),
+            "queuesRefused": sum(each.aside_until is not None for each in self._members.values()),
+            "queues": {key: {name: reports[key][name] for name in reports[key] if name != "queue"} for key in most},
+        }
+
+    def stop(self) -> None:
+        """End the heartbeats: see `Driver.stop`."""
+        for member in self._members.values():
+            if member.has_driver:
+                member.driver.stop()
+
+    # The parts of the calls above
+
+    def _refresh(self, known: Offsets) -> None:
+        """Have a member for each queue of the list, and of `known`; the list is asked for when it is due."""
+        now = self._clock.monotonic()
+        if now >= self._list_at:
+            try:
+                urls = {queue_key(url): url for url in self._list_queues()}
+            except (AccessDeniedError, TransientQueueError) as error:
+                if not self._members:
+                    raise
+                _log.warning("the list of queues is not known, so the last one is used: %s", error)
+            else:
+                self._listed = frozenset(urls)
+                self._busy = self._busy or self._listed
+                for key, url in urls.items():
+                    self._members.setdefault(key, self._member(url))
+            # Which messages wait at its beginning is what an AvailableNow query is about.
+            every_s = math.inf if self._is_available_now else self._options.queue_discovery_s
+            self._list_at = now + every_s if self._options.queue_name_prefix else math.inf
+        for key, url, _ in known:
+            if key not in self._members:
+                self._require_host_of_list(url)
+                self._members[key] = self._member(url)
+        for member in self._members.values():
+            if member.aside_until is not None and now >= member.aside_until and not self._is_available_now:
+                member.aside_until = None
+
+    def _member(self, url: str) -> Member:
+        def make(before_poll: Callable[[], None]) -> Driver:
+            driver = self._make_driver(url, before_poll, lambda waiting: self._most_partitions(member, waiting))
+            if self._is_available_now:
+                driver.prepare_available_now()
+            return driver
+
+        member = Member(url, make, self._changed)
+        return member
+
+    def _require_host_of_list(self, url: str) -> None:
+        """Require of a queue that the list has no longer that calls go where they went before."""
+        hosts = {urlsplit(each.url).netloc for each in self._members.values()}
+        if urlsplit(url).netloc not in hosts:
+            raise OptionError(
+                f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host that "
+                "none of these has. Name it in queueUrls once more, until a micro-batch has been committed."
+            )
+
+    def _most_partitions(self, member: Member, waiting: int) -> int:
+        others = [each for each in list(self._members.values()) if each.key in self._busy and each is not member]
+        return share_partitions(
+            self._options.num_partitions, waiting, [each.driver.waiting for each in others if each.has_driver]
+        )
+
+    def _free(self) -> list[Member]:
+        """Return the queues of the list whose drivers may be asked."""
+        return [each for each in self._members.values() if each.key in self._listed and each.is_free]
+
+    def _asked(self) -> list[Member]:
+        return [each for each in self._members.values() if each.is_asked]
+
+    def _ask_for_work(self, member: Member, known: Offsets, max_messages: int | None) -> None:
+        start = known.of(member.key)
+
+        def latest() -> Offset:
+            if not self._tells_start:
+                return member.startless.latest_offset()
+            if start is None and member.start is None:
+                member.start = member.startless.initial_offset()
+            return member.driver.latest_offset(start or member.start, max_messages)
+
+        def next_offset() -> Offset:
+            while True:
+                offset = latest()
+                member.driver.recount()
+                is_late = self._is_available_now or self._clock.monotonic() >= self._polls_until
+                if is_late or not member.is_polling or offset != (start or member.start) or member.driver.gone is not None:
+                    return offset
+
+        member.ask(next_offset)
+
+    def _wait(self, until: float, *, has_found: bool) -> None:
+        """Wait for an answer; once something is found, for those that are not waiting for a poll; not after `until`."""
+        with self._changed:
+            while True:
+                asked, left_s = self._asked(), until - self._clock.monotonic()
+                if any(each.has_answered for each in asked) or left_s <= 0:
+                    return
+                if (has_found and all(each.is_settled for each in asked)) or (self._listed and not asked):
+                    return
+                self._clock.wait_on(self._changed, left_s)
+
+    def _take_offset(self, member: Member, known: Offsets) -> Offset | None:
+        """Return the place of a queue that has work; None for one that has none, or is refused."""
+        try:
+            offset: Offset = member.take()
+            if offset != (known.of(member.key) or member.start):
+                return offset
+            if member.driver.gone is not None:
+                raise member.driver.gone
+        except SqsFifoError as error:
+            self._set_aside(member, error)
+        else:
+            member.is_over = self._is_available_now
+        return None
+
+    def _set_aside(self, member: Member, error: SqsFifoError) -> None:
+        """Leave a refused queue alone for a while; raise an error that is not about it alone."""
+        if not is_about_queue(error):
+            raise error
+        _log.warning("the queue '%s' is left alone for %g s, and the others go on: %s", member.url, ASIDE_S, error)
+        member.discard()
+        member.aside_until, self._refusal = self._clock.monotonic() + ASIDE_S, error
+
+    def _require_some(self) -> None:
+        """Raise the last refusal if no queue is left that is not refused."""
+        listed = [self._members[key] for key in self._listed]
+        if self._refusal is not None and listed and all(each.aside_until is not None for each in listed):
+            raise self._refusal
+
+    def _left(self, known: Offsets) -> frozenset[str]:
+        """Return the queues of `known` that are not in the list any more, and settled or gone; forget them."""
+        left = set()
+        for key, _, offset in known:
+            member = self._members[key]
+            if key in self._listed or member.is_asked:
+                continue
+            if member.aside_until is not None or member.has_settled(offset):
+                member.discard()
+                left.add(key)
+        for key in left:
+            del self._members[key]
+        return frozenset(left)
+
+    def _on_each(
+        self, members: Iterable[Member], call: Callable[[Member], Any], *, is_strict: bool = False
+    ) -> list[tuple[Member, Any]]:
+        """Return the result of `call` for each of these free members, all at once; refused queues are left out.
+
+        If `is_strict` every error is raised.
+        """
+        asked = list(members)
+        for member in asked:
+            member.ask(lambda member=member: call(member))  # type: ignore[misc]
+        with self._changed:
+            while not all(each.has_answered for each in asked):
+                self._clock.wait_on(self._changed, math.inf)
+        answers: list[tuple[Member, Any]] = []
+        errors: list[Exception] = []
+        for member in asked:
+            try:
+                answers.append((member, member.take()))
+            except SqsFifoError as error:
+                if is_strict or not is_about_queue(error):
+                    errors.append(error)
+                else:
+                    self._set_aside(member, error)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
