@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sqs_fifo_spark.aws.named import queue_urls
+from sqs_fifo_spark.aws.queue_list import queue_urls
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.columns import QUEUE_URL
@@ -116,8 +116,8 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, sharers = parse_queue(self._given, partition.url), (partition.sharer, partition.sharers)
         set_subject(options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
         for batch in read_partition(options, plan, one_of=sharers):
-            url = pa.repeat(pa.scalar(options.queue_url, pa.string()), batch.num_rows) if QUEUE_URL in fields else None
-            arrays = [url if name == QUEUE_URL else batch.column(name) for name in fields]
+            url = pa.repeat(options.queue_url, batch.num_rows)
+            arrays = [url if name == QUEUE_URL.name else batch.column(name) for name in fields]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         exempt_from_collection()
 
@@ -165,7 +165,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pace = Pace(SYSTEM_CLOCK, options.max_calls_per_s)
         return QueueUnion(
             options,
-            lambda: queue_urls(options),
+            lambda: queue_urls(options, SYSTEM_CLOCK),
             lambda url, before_poll, most_partitions: self._driver(
                 parse_queue(given, url), pace=pace, before_poll=before_poll, most_partitions=most_partitions
             ),

@@ -42,6 +42,10 @@ class StartlessDriver:
         self._may_be_plain = self._is_wrapped and is_new and not self._has_repeated
         return start
 
+    @property
+    def query(self) -> str | None:
+        return self._driver.query
+
     def prepare_available_now(self) -> None:
         """Do `Driver.prepare_available_now`."""
         self._driver.prepare_available_now()

@@ -1,0 +1,368 @@
+"""Several queues: their drivers are asked at once, and none waits for another's long poll."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import AccessDeniedError, FencedError, OptionError, QueueNotFoundError
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.driver import union
+from sqs_fifo_spark.source.driver.epochs import Limits
+from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
+from sqs_fifo_spark.source.driver.union import QueueUnion
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offsets import Offsets
+
+SOON_S = 10.0
+"""Longer than anything here takes, unless it hangs."""
+
+
+def url_of(name: str) -> str:
+    return f"http://127.0.0.1:9324/000000000000/{name}.fifo"
+
+
+def at(epoch: int) -> Offset:
+    return Offset("j", epoch, 1, plan=1)
+
+
+class FakeDriver:
+    """A driver whose queue the test plays: it closes at once, then polls until the test lets messages come."""
+
+    def __init__(self, before_poll: Callable[[], None], most_partitions: Callable[[int], int]) -> None:
+        self.before_poll = before_poll
+        self.most_partitions = most_partitions
+        self.comes = threading.Event()
+        self.closes = threading.Event()
+        self.closes.set()
+        self.has_begun_to_poll = threading.Event()
+        self.has_work = False
+        self.poll_s = SOON_S
+        self.error: Exception | None = None
+        self.gone: Exception | None = None
+        self.waiting = 0
+        self.position: Offset | None = None
+        self.announced: Offset | None = None
+        self.query = None
+        self.calls: list[Any] = []
+        self.settled = 0
+        self.polls = 0
+        self.is_used = threading.Lock()
+
+    def _alone(self, call: str) -> None:
+        assert self.is_used.acquire(blocking=False), f"{call} while another call is under way"
+
+    def initial_offset(self) -> Offset:
+        return Offset("j", 0, 0)
+
+    def prepare_available_now(self) -> None:
+        self.calls.append("prepare")
+
+    def latest_offset(self, start: Offset, max_messages: int | None = None) -> Offset:
+        self._alone("latest_offset")
+        try:
+            self.position = start
+            assert self.closes.wait(SOON_S)
+            if self.error is not None:
+                raise self.error
+            if not self.has_work:
+                self.before_poll()
+                self.has_begun_to_poll.set()
+                self.polls += 1
+                if not self.comes.wait(self.poll_s):
+                    return start
+                if self.error is not None:
+                    raise self.error
+            self.has_work = False
+            self.comes.clear()
+            self.announced = at(start.epoch + 1)
+            return self.announced
+        finally:
+            self.is_used.release()
+
+    def log(self, known: Offset) -> Any:
+        raise NotImplementedError
+
+    def note_first(self, first: Offset) -> None:
+        pass
+
+    def recount(self) -> None:
+        pass
+
+    def expected(self, end: Offset) -> int:
+        return 100
+
+    def has_settled(self, end: Offset) -> bool:
+        return end.epoch <= self.settled
+
+    def plan(self, start: Offset, end: Offset, limits: Limits | None = None) -> list[Any]:
+        self._alone("plan")
+        self.calls.append(("plan", start.epoch, end.epoch, limits))
+        self.announced = None
+        self.is_used.release()
+        return [f"plan of {end.epoch}"] if start != end else []
+
+    def commit(self, end: Offset, *, logs_next: bool = True) -> None:
+        self._alone("commit")
+        self.calls.append(("commit", end.epoch, logs_next))
+        self.settled = end.epoch
+        self.is_used.release()
+
+    def report(self, *, recounts: bool = True) -> dict[str, Any]:
+        figures = dict.fromkeys(("inFlightMessages", "delayedMessages", "receives", "retries", "unconfirmedDeletes"), 1)
+        return {
+            "queue": "q", "epoch": 3, "waitingMessages": self.waiting, **figures, "lostLeases": 0,
+            "oldestMessageAgeSeconds": None,
+        }
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+        self.comes.set()
+
+
+class Rig:
+    def __init__(self, *names: str, tells_start: bool = True, **options: str) -> None:
+        self.names = list(names)
+        self.made: dict[str, list[FakeDriver]] = {}
+        self.prepare: Callable[[str, FakeDriver], None] = lambda url, driver: None
+        given = {"journalLocation": "/journal", "waitTimeSeconds": "1", **options}
+        given.setdefault("queueUrls", ",".join(map(url_of, names)))
+        self.union = QueueUnion(
+            parse_source_options(given),
+            lambda: [url_of(name) for name in self.names],
+            self._make,  # type: ignore[arg-type]
+            SYSTEM_CLOCK,
+            tells_start=tells_start,
+        )
+
+    def _make(self, url: str, before_poll: Callable[[], None], most_partitions: Callable[[int], int]) -> FakeDriver:
+        driver = FakeDriver(before_poll, most_partitions)
+        self.prepare(url, driver)
+        self.made.setdefault(url, []).append(driver)
+        return driver
+
+    def __getitem__(self, name: str) -> FakeDriver:
+        return self.made[url_of(name)][-1]
+
+    def start(self) -> Offsets:
+        return self.union.initial_offset()
+
+
+def places(offsets: Offsets) -> dict[str, int]:
+    return {url.rpartition("/")[2].removesuffix(".fifo"): offset.epoch for _, url, offset in offsets}
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig("a", "b")
+    made.start()
+    return made
+
+
+def test_an_offset_is_the_same_after_json_and_in_any_order() -> None:
+    offsets = Offsets({url_of("b"): at(2), url_of("a"): at(1)})
+    assert Offsets.from_json(offsets.to_json()) == offsets
+    assert list(offsets.to_json()["queues"]) == [url_of("a"), url_of("b")]
+    assert str(offsets.moved({url_of("a"): at(7)}).to_json()) == str(Offsets({url_of("a"): at(7), url_of("b"): at(2)}).to_json())
+
+
+def test_a_queue_is_known_by_its_key_however_its_url_is_spelt() -> None:
+    old = Offsets({"https://sqs.eu-west-1.amazonaws.com/123456789012/a.fifo": at(1)})
+    new = old.moved({"https://eu-west-1.queue.amazonaws.com/123456789012/a.fifo": at(2)})
+    assert [offset.epoch for _, _, offset in new] == [2]
+
+
+def test_a_checkpoint_of_one_queue_is_refused_with_one_line() -> None:
+    with pytest.raises(Exception, match="none of a source over several queues"):
+        Offsets.from_json(at(3).to_json())
+
+
+def test_a_micro_batch_begins_with_the_queue_that_has_work_while_the_other_polls(rig: Rig) -> None:
+    rig["a"].has_work = True
+    assert places(rig.union.latest_offset(rig.start())) == {"a": 1, "b": 0}
+    assert rig["b"].has_begun_to_poll.is_set()
+
+
+def test_a_poll_that_brings_something_during_a_micro_batch_comes_with_the_next_one(rig: Rig) -> None:
+    start = rig.start()
+    rig["a"].has_work = True
+    first = rig.union.latest_offset(start)
+    assert [plan.url for plan in rig.union.plan(start, first)] == [url_of("a")]
+    rig["b"].comes.set()
+    second = rig.union.latest_offset(first)
+    assert places(second)["b"] == 1
+    assert rig["b"].polls == 1
+    rig.union.commit(first)
+    assert ("plan", 0, 1) in [call[:3] for call in rig["a"].calls if call[0] == "plan"]
+    assert {plan.url for plan in rig.union.plan(first, second)} == {url_of(name) for name, n in places(second).items() if n != places(first)[name]}
+
+
+def test_a_queue_that_closes_its_last_epoch_is_waited_for(rig: Rig) -> None:
+    start = rig.start()
+    rig["a"].has_work = rig["b"].has_work = True
+    rig["b"].closes.clear()
+    threading.Timer(0.3, rig["b"].closes.set).start()
+    assert places(rig.union.latest_offset(start)) == {"a": 1, "b": 1}
+
+
+def test_a_queue_that_takes_long_to_close_keeps_no_other_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(union, "GRACE_S", 0.1)
+    start = rig.start()
+    rig["a"].has_work = rig["b"].has_work = True
+    rig["b"].closes.clear()
+    first = rig.union.latest_offset(start)
+    assert places(first) == {"a": 1, "b": 0}
+    rig.union.plan(start, first)
+    rig.union.commit(first)  # and nobody disturbs it: `FakeDriver` says so
+    assert not [call for call in rig["b"].calls if call[0] == "commit"]
+    rig["b"].closes.set()
+    assert places(rig.union.latest_offset(first))["b"] == 1
+
+
+def test_with_nothing_to_do_it_waits_for_one_long_poll_and_leaves_the_polls_under_way(rig: Rig) -> None:
+    start = rig.start()
+    assert rig.union.latest_offset(start) == start
+    assert rig.union.latest_offset(start) == start
+    assert (rig["a"].polls, rig["b"].polls) == (1, 1)
+
+
+def test_a_poll_that_ends_is_followed_by_the_next_one(rig: Rig) -> None:
+    start = rig.start()
+    rig["a"].poll_s = 0.05
+    assert rig.union.latest_offset(start) == start
+    assert rig["a"].polls > 2
+
+
+def test_a_queue_that_is_gone_stops_no_other(rig: Rig) -> None:
+    start = rig.start()
+    rig["a"].error = QueueNotFoundError("a is not there.")
+    rig["b"].has_work = True
+    first = rig.union.latest_offset(start)
+    assert places(first) == {"a": 0, "b": 1}
+    assert rig.union.report()["queuesRefused"] == 1
+    rig.union.plan(start, first)
+    rig.union.commit(first)
+
+
+def test_a_refused_queue_is_tried_again_with_a_new_driver(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(union, "ASIDE_S", 0.0)
+    start = rig.start()
+    old = rig["a"]
+    old.error = QueueNotFoundError("a is not there.")
+    rig["b"].has_work = True
+    first = rig.union.latest_offset(start)
+    rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
+    assert places(rig.union.latest_offset(first))["a"] == 1
+    assert rig["a"] is not old
+
+
+def test_the_last_queue_that_is_refused_ends_the_query(rig: Rig) -> None:
+    start = rig.start()
+    for name in "ab":
+        rig[name].error = QueueNotFoundError(f"{name} is not there.")
+    with pytest.raises(QueueNotFoundError, match="is not there"):
+        rig.union.latest_offset(start)
+
+
+@pytest.mark.parametrize("error", [FencedError("another driver"), AccessDeniedError("no credentials")])
+def test_an_error_that_is_not_about_one_queue_ends_the_query(rig: Rig, error: Exception) -> None:
+    start = rig.start()
+    rig["a"].error = error
+    with pytest.raises(type(error), match=str(error)):
+        rig.union.latest_offset(start)
+
+
+def test_a_queue_that_leaves_the_list_is_settled_and_then_forgotten(rig: Rig) -> None:
+    start = rig.start()
+    rig["a"].has_work = rig["b"].has_work = True
+    rig["b"].closes.wait()
+    first = rig.union.latest_offset(start)
+    assert places(first) == {"a": 1, "b": 1}
+    again = Rig("a")
+    again.union.plan(start, first)
+    again["a"].has_work = True
+    second = again.union.latest_offset(first)
+    assert places(second) == {"a": 2, "b": 1}
+    again.union.commit(first)
+    assert ("commit", 1, False) in again["b"].calls
+    again.union.plan(first, second)
+    again["a"].has_work = True
+    third = again.union.latest_offset(second)
+    assert places(third) == {"a": 3}
+
+
+def test_a_queue_of_the_checkpoint_on_another_host_is_not_called() -> None:
+    rig = Rig("a")
+    known = Offsets({url_of("a"): at(1), "http://10.1.2.3:9324/000000000000/b.fifo": at(1)})
+    with pytest.raises(OptionError, match=r"10\.1\.2\.3"):
+        rig.union.plan(known, known)
+
+
+def test_a_queue_that_comes_begins_at_its_own_start() -> None:
+    rig = Rig("a", queueUrls="", queueNamePrefix="q", queueDiscoverySeconds="1") if False else Rig("a")
+    start = rig.start()
+    rig["a"].has_work = True
+    first = rig.union.latest_offset(start)
+    rig.union.plan(start, first)
+    rig.names.append("b")
+    rig.union._list_at = 0.0  # the next discovery is due
+    rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
+    second = rig.union.latest_offset(first)
+    assert places(second)["b"] == 1
+    rig.union.plan(first, second)
+    assert ("plan", 0, 1) in [call[:3] for call in rig["b"].calls if call[0] == "plan"]
+
+
+def test_available_now_ends_when_all_queues_have_ended(rig: Rig) -> None:
+    rig = Rig("a", "b")
+    rig.prepare = lambda url, driver: setattr(driver, "poll_s", 0.01)
+    rig.union.prepare_available_now()
+    start = rig.start()
+    rig["a"].has_work = True
+    first = rig.union.latest_offset(start)
+    assert places(first) == {"a": 1, "b": 0}
+    rig.union.plan(start, first)
+    assert rig.union.latest_offset(first) == first
+    assert [each.calls[0] for each in (rig["a"], rig["b"])] == ["prepare", "prepare"]
+
+
+def test_limits_hold_for_all_queues_together() -> None:
+    shares = share_limits(Limits(100, 1_000), {"busy": 10_000, "quiet": 3, "other": 10_000})
+    assert shares["quiet"].messages >= 3
+    assert sum(each.messages for each in shares.values()) <= 100
+    assert sum(each.size for each in shares.values()) <= 1_000
+    assert shares["busy"].messages >= 40
+
+
+def test_each_queue_gets_one_message_however_many_there_are() -> None:
+    assert {each.messages for each in share_limits(Limits(2, 10), dict.fromkeys("abcde", 9)).values()} == {1}
+
+
+def test_one_queue_with_work_has_all_limits() -> None:
+    assert share_limits(Limits(100, 1_000), {"busy": 10}) == {"busy": Limits(100, 1_000)}
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "share"), [(1_000, [], 8), (1_000, [1_000], 4), (1, [10_000] * 7, 1), (0, [], 8), (900, [100], 7)]
+)
+def test_partitions_are_shared_by_what_waits(own: int, others: list[int], share: int) -> None:
+    assert share_partitions(8, own, others) == share
+
+
+def test_a_report_has_sums_and_the_queues_with_the_most_messages(rig: Rig) -> None:
+    rig["a"].waiting, rig["b"].waiting = 3, 4
+    report = rig.union.report()
+    assert (report["queue"], report["waitingMessages"], report["inFlightMessages"]) == ("2 queues", 7, 2)
+    assert [figures["waitingMessages"] for figures in report["queues"].values()] == [4, 3]
+
+
+def test_spark_before_4_2_gets_an_answer_at_once_where_the_driver_has_one() -> None:
+    rig = Rig("a", "b", tells_start=False)
+    for name in "ab":
+        rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: at(9))
+    first = rig.union.latest_offset()
+    assert places(first) == {"a": 9, "b": 9}
