@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -182,7 +182,10 @@ class QueueUnion:
         ready = [
             each
             for each in self._members.values()
-            if each.key in ends and not each.is_asked and each.aside_until is None and not each.has_settled(ends[each.key])
+            if each.key in ends
+            and not each.is_asked
+            and each.aside_until is None
+            and not each.has_settled(ends[each.key])
         ]
 
         def settle(member: Member) -> None:
@@ -195,9 +198,7 @@ class QueueUnion:
 
     def report(self) -> dict[str, Any]:
         """Return figures for Spark's progress report: their sums, and those of the queues with the most messages."""
-        reports = {
-            each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver
-        }
+        reports = {each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver}
         ages = [age for each in reports.values() if (age := each["oldestMessageAgeSeconds"]) is not None]
         most = sorted(reports, key=lambda key: (-reports[key]["waitingMessages"], key))[:_MOST_REPORTED]
         return {
@@ -277,21 +278,15 @@ class QueueUnion:
         return [each for each in self._members.values() if each.is_asked]
 
     def _ask_for_work(self, member: Member, known: Offsets, max_messages: int | None) -> None:
-        start = known.of(member.key)
-
-        def latest() -> Offset:
-            if not self._tells_start:
-                return member.startless.latest_offset()
-            if start is None and member.start is None:
-                member.start = member.startless.initial_offset()
-            return member.driver.latest_offset(start or member.start, max_messages)
-
         def next_offset() -> Offset:
+            start = known.of(member.key) or member.start
+            if start is None and self._tells_start:
+                start = member.start = member.startless.initial_offset()
             while True:
-                offset = latest()
+                offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
                 member.driver.recount()
-                is_late = self._is_available_now or self._clock.monotonic() >= self._polls_until
-                if is_late or not member.is_polling or offset != (start or member.start) or member.driver.gone is not None:
+                has_ended = self._is_available_now or self._clock.monotonic() >= self._polls_until
+                if has_ended or not member.is_polling or offset != start or member.driver.gone is not None:
                     return offset
 
         member.ask(next_offset)
