@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +66,10 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     An offset is an `Offset` as JSON.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, given: Mapping[str, str] | None = None) -> None:
+        """`given` are the options as they were given, if there are several queues."""
         self._options = options
+        self._given = given
         self._columns = schema
         self._driver_or_none: Driver | None = None
         self._startless_or_none: StartlessDriver | None = None
