@@ -106,9 +106,9 @@ class Queue(QueueCalls):
     ) -> None:
         """`sharers` processes share `maxCallsPerSecond`; the first turn is by the number `sharer`.
 
-        `deletes` is the number of deletes under way at once. A `pace` may be another queue's, too. A queue that `may_go`
-        is one of several: where SQS has it no longer, or refuses a call on its messages, that has no answer, and `gone`
-        says so.
+        `deletes` is the number of deletes under way at once. A `pace` may be another queue's, too. A queue that
+        `may_go` is one of several: if SQS no longer has it, or refuses a call on its messages, that call has no answer,
+        and `gone` has the error.
         """
         super().__init__(options, clock)
         limit = options.max_calls_per_s

@@ -1,4 +1,4 @@
-"""Spark's stream reader over `Driver`, or `QueueUnion`, and `partition`: each of Spark's calls, and the side on which it runs.
+"""Spark's stream reader over `Driver` and `partition`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
 nothing. Only the reader process beside the driver ever makes a `Driver`.

@@ -179,14 +179,8 @@ class QueueUnion:
         """
         self._refresh(end)
         ends = {key: offset for key, _, offset in end}
-        ready = [
-            each
-            for each in self._members.values()
-            if each.key in ends
-            and not each.is_asked
-            and each.aside_until is None
-            and not each.has_settled(ends[each.key])
-        ]
+        resting = [each for each in self._members.values() if not each.is_asked and each.aside_until is None]
+        ready = [each for each in resting if each.key in ends and not each.has_settled(ends[each.key])]
 
         def settle(member: Member) -> None:
             if member.key in self._listed:
@@ -260,8 +254,8 @@ class QueueUnion:
         hosts = {urlsplit(each.url).netloc for each in self._members.values()}
         if urlsplit(url).netloc not in hosts:
             raise OptionError(
-                f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host that "
-                "none of these has. Name it in queueUrls once more, until a micro-batch has been committed."
+                f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host "
+                "that none of these has. Name it in queueUrls once more, until a micro-batch has been committed."
             )
 
     def _most_partitions(self, member: Member, waiting: int) -> int:
