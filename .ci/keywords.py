@@ -18,6 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Required
 '''
 
@@ -30,7 +32,9 @@ def keyword(option: Option, annotation: str) -> str:
         kind = f"Literal[{values}]"
     elif option.rule is rules.size:
         kind = "int | str"
-    return f"    {snake(option.name)}: {f'Required[{kind}]' if option.is_required else kind}\n"
+    elif kind.startswith("tuple["):
+        kind = "str | Sequence[str]"
+    return f"    {snake(option.name)}: {f'Required[{kind}]' if option.is_in_every_query else kind}\n"
 
 
 def module() -> str:

@@ -36,3 +36,5 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 """The source's columns, in order, as Arrow types."""
+QUEUE_URL = pa.field("queueUrl", pa.string())
+"""The column that says a row's queue. It is in no segment: a journal has one queue."""

@@ -53,10 +53,10 @@ class SqsFifoDataSource(DataSource):
         given = _without_properties(self.options)
         options = parse_source_options(given)
         if given is self.options:  # else a table is created, and its options reach no query
-            from sqs_fifo_spark.aws.look import look_at_queue
+            from sqs_fifo_spark.aws.look import look_at_queues
 
             set_subject(options.queue_name)
-            look_at_queue(options)
+            look_at_queues(options, given)
         return schema_of(options)
 
     @called_by_spark
@@ -65,7 +65,9 @@ class SqsFifoDataSource(DataSource):
         from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
         options = with_url(parse_source_options, self.options, beside_missing=_READ_A_TABLE)
-        return SqsFifoStreamReader(options, schema)
+        if not options.has_many_queues:
+            return SqsFifoStreamReader(options, schema)
+        return SqsFifoStreamReader(options, schema, given=dict(self.options))
 
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -38,7 +38,7 @@ def _takes_options_of(table: OptionTable) -> Callable[[F], F]:
             inspect.Parameter(
                 snake(option.name),
                 inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if option.is_required else option.default,
+                default=inspect.Parameter.empty if option.is_in_every_query else option.default,
             )
             for option in table.options
         )
@@ -76,7 +76,10 @@ def write_fifo(df: DataFrame, **options: Unpack[WriteKeywords]) -> DataStreamWri
 
 def _named(options: Mapping[str, object]) -> dict[str, str]:
     """Return keywords as options of the format; None becomes an empty value, which is refused as such."""
-    return {
-        re.sub("_(.)", lambda found: found[1].upper(), key): "" if value is None else str(value)
-        for key, value in options.items()
-    }
+    return {re.sub("_(.)", lambda found: found[1].upper(), key): _text(value) for key, value in options.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)

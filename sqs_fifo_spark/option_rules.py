@@ -68,6 +68,8 @@ class Option:
     meaning: str
     """Its line in the documentation."""
     is_required: bool = False
+    unless: tuple[str, ...] = ()
+    """Options that each stand in place of a required one, and say several of it; the default is for that."""
     default: Any = None
     default_from: Callable[[Mapping[str, Any]], Any] | None = None
     """Works the default out from the fields declared before."""
@@ -79,13 +81,19 @@ class Option:
     high: float = 0
     """The bounds of a number."""
 
+    @property
+    def is_in_every_query(self) -> bool:
+        """Return True if no query can do without it."""
+        return self.is_required and not self.unless
+
     def shown_default(self) -> str:
         """Return the default for the documentation: a user's text for it, unless it has a text of its own."""
         if self.default_text is not None:
             return self.default_text
         if self.is_required:
-            return "required"
-        if self.default is None:
+            instead = " or ".join(f"`{name}`" for name in self.unless)
+            return f"required, unless {instead} is given" if instead else "required"
+        if self.default in (None, ()):
             return "none"
         if self.rule is size:
             return f"{self.default} ({self.default >> 20}m)"

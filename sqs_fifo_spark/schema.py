@@ -59,6 +59,7 @@ _SNS = StructType(
     ]
 )
 _PAYLOAD_ERROR = StructField("payloadError", StringType())
+_QUEUE_URL = StructField("queueUrl", StringType())
 EVERY_COLUMN = StructType(
     [
         *SCHEMA.fields,
@@ -66,6 +67,7 @@ EVERY_COLUMN = StructType(
         StructField("payloadBucket", StringType()),
         StructField("payloadKey", StringType()),
         _PAYLOAD_ERROR,
+        _QUEUE_URL,
     ]
 )
 """All columns. A user's own schema may name a subset of them, in any order and case."""
@@ -77,7 +79,8 @@ def schema_of(options: SourceOptions) -> StructType:
     """Return the columns of a source for which the user gives no schema."""
     sns = [EVERY_COLUMN["sns"]] if options.unwrap == "sns" else []
     error = [_PAYLOAD_ERROR] if options.payload_errors == "null" else []
-    return StructType([*SCHEMA.fields, *sns, *error])
+    queue = [_QUEUE_URL] if options.has_many_queues else []
+    return StructType([*SCHEMA.fields, *sns, *error, *queue])
 
 
 def known_name(name: str) -> str | None:
@@ -93,7 +96,7 @@ def arrow_schema(schema: StructType) -> dict[str, pa.Field]:
 
     Raises SchemaError, naming the column, for one that the source does not have or has with another type.
     """
-    from sqs_fifo_spark.columns import ARROW_SCHEMA
+    from sqs_fifo_spark.columns import ARROW_SCHEMA, QUEUE_URL
 
     fields: dict[str, pa.Field] = {}
     for field in schema:
@@ -114,5 +117,6 @@ def arrow_schema(schema: StructType) -> dict[str, pa.Field]:
                 f"the schema gives column '{field.name}' the type {field.dataType.simpleString()}; it is "
                 f"{'TIMESTAMP_LTZ' if is_ntz else expected.simpleString()}. Give that type, and cast in a select."
             )
-        fields[name] = ARROW_SCHEMA.field(name).with_name(field.name).with_nullable(field.nullable)
+        known = QUEUE_URL if name == QUEUE_URL.name else ARROW_SCHEMA.field(name)
+        fields[name] = known.with_name(field.name).with_nullable(field.nullable)
     return fields

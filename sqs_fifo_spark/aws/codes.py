@@ -68,6 +68,8 @@ _TRANSIENT = frozenset(
 _TOO_MANY = frozenset({"OverLimit", "RequestLimitExceeded", "TooManyRequestsException"})
 
 
+LIST = "list_queues"
+"""The one operation that is not about a single queue."""
 SEND = "send_message_batch"
 """The one operation whose messages can be refused."""
 _ABOUT_MESSAGES = frozenset(
@@ -209,4 +211,6 @@ def _remedy(operation: str, code: str) -> str:
     if operation.startswith("AssumeRole"):
         return f"Let the role's trust policy and, for 'roleArn', a policy of the caller allow 'sts:{operation}'."
     action = operation.removesuffix("_batch").title().replace("_", "")
+    if operation == LIST:
+        return f"Grant the permission 'sqs:{action}' on '*', for AWS knows no narrower one, or correct the credentials."
     return f"Grant the permission 'sqs:{action}' on the queue, or correct the credentials."

@@ -67,4 +67,8 @@ def parse_connection(
 ) -> SourceOptions:
     """Return the options of the flags in `chosen`, and `more`; raises as `parse_source_options` does."""
     place = _NOT_OPENED if journal_location is None else journal_location
-    return with_url(parse_source_options, {"journalLocation": place, **given_options(chosen), **more})
+    given = {"journalLocation": place, **given_options(chosen), **more}
+    queue = SOURCE["queueUrl"]
+    if queue.name not in given:  # the source's own error names options for several, which no command takes
+        raise click.UsageError(f"option '{queue.name}' is missing. Give {flag_of(queue)}, the one that this is about.")
+    return with_url(parse_source_options, given)

@@ -24,9 +24,9 @@ from sqs_fifo_spark.cli.output import (
     print_table,
     progress,
 )
-from sqs_fifo_spark.cli.view import look_at, open_journal
+from sqs_fifo_spark.cli.view import journals_below, look_at, open_journal
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import EpochSettledError
+from sqs_fifo_spark.errors import EpochSettledError, SqsFifoError
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.repair import require_open
 from sqs_fifo_spark.source.segment import Origin
@@ -52,13 +52,55 @@ def show(journal_location: str, as_json: bool, **connection: str | None) -> Stat
     """Show who owns a journal, what of it is committed, and which messages its open epochs hold.
 
     Exits with 1 if an object is damaged. Of a sink's journal, it shows whose sent rows are recorded, how many, and when
-    the last write of each began.
+    the last write of each began. Where a source reads several queues, each has a journal below: these are listed.
     """
+    below = journals_below(journal_location, connection)
+    if below:
+        return _show_each(below, connection, as_json=as_json)
     journal = _open(journal_location, connection)
     with progress(is_shown=not as_json) as track:
         view = look_at(journal, track)
     (print_json if as_json else _print_view)(view)
     return Status.PROBLEM if view["damage"] else Status.OK
+
+
+def _show_each(places: Mapping[str, str], connection: Mapping[str, str | None], *, as_json: bool) -> Status:
+    """Print a line for each of these journals, by the keys of their queues; with JSON all that is known of it."""
+    rows, failures = [], []
+    is_well = True
+    with progress(is_shown=not as_json) as track:
+        for key, place in track(list(places.items()), "journals"):
+            try:
+                view = look_at(open_journal(place, connection), lambda items, what: items)
+            except SqsFifoError as error:
+                failures.append(f"{key}: {error}")
+                continue
+            is_well = is_well and not view["damage"]
+            if as_json:
+                print_json({"key": key, **view})
+            else:
+                rows.append(_journal_row(key, view))
+    if rows:
+        print_table(tuple(rows[0]), rows)
+        example = next(iter(places.values()))
+        print_line(f"for one of them: sqs-fifo-spark journal show --journal-location {example}")
+    for line in failures:
+        print_error(line)
+    return Status.OK if is_well and not failures else Status.PROBLEM
+
+
+def _journal_row(key: str, view: Mapping[str, Any]) -> dict[str, Any]:
+    owner, plans = view["owner"], view["plans"]
+    return {
+        "queue": key,
+        "owner": "nobody yet" if owner is None else f"claim {owner['claim']}, {_RUNNING[owner['isRunning']]}",
+        "committed": view["ledger"]["settledEpoch"],
+        "open epochs": len({plan["epoch"] for plan in plans}),
+        "messages": sum(plan["messages"] for plan in plans),
+        "caught": sum(plan["caughtMessages"] for plan in plans),
+        "not deleted": view["ledger"]["unconfirmedDeletes"],
+        "damaged": len(view["damage"]),
+    }
 
 
 def _print_view(view: Mapping[str, Any]) -> None:

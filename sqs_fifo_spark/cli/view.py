@@ -6,6 +6,7 @@ about different epochs may be of different moments.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -16,33 +17,69 @@ from sqs_fifo_spark.cli.flags import NOT_CALLED, given_options
 from sqs_fifo_spark.cli.output import Track, time_text
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
+from sqs_fifo_spark.journal.identity import IDENTITY
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.options.queues import FOLDER
 from sqs_fifo_spark.sink.marks import Writer, writers
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.segment import Chain
 
+_JOURNAL_OF_QUEUE = re.compile(rf"{FOLDER}/([^/]+)/{re.escape(IDENTITY)}")
+_MOST_NAMED = 3
+
 
 def open_journal(journal_location: str, chosen: Mapping[str, str | None], queue: QueueCalls | None = None) -> Journal:
     """Return the journal at this place, reached with the flags in `chosen`. A `queue` is asked for its ARN.
 
-    Raises OptionError; JournalUnavailableError if there is none; JournalMismatchError if it is of another format, or of
-    another queue than `queue`; and the errors of `aws.calls`.
+    Raises OptionError; JournalUnavailableError if there is none, or several of one source; JournalMismatchError if it
+    is of another format, or of another queue than `queue`; and the errors of `aws.calls`.
     """
+    store = _store(journal_location, chosen)
+    queue_arn = queue.describe().arn if queue else None
+    journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
+    if journal is None:
+        _refuse_several(journal_location, _keys_in(store))
+        raise JournalUnavailableError(
+            f"there is no journal at '{journal_location}'. Correct the location; a source makes its journal when it "
+            "starts, a sink with its first row."
+        )
+    return journal
+
+
+def journals_below(journal_location: str, chosen: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the locations of the journals of a source that reads several queues, by the queues' keys, sorted.
+
+    There are none where a journal itself is at `journal_location`. Raises OptionError, and JournalUnavailableError.
+    """
+    store = _store(journal_location, chosen)
+    keys = [] if Journal.id_in(store) is not None else _keys_in(store)
+    return {key: f"{journal_location.rstrip('/')}/{FOLDER}/{key}" for key in keys}
+
+
+def _store(journal_location: str, chosen: Mapping[str, str | None]) -> Store:
     options = parse_source_options(
         {"queueUrl": NOT_CALLED, "journalLocation": journal_location, **given_options(chosen)}
     )
-    queue_arn = queue.describe().arn if queue else None
-    store = open_store(options.journal_location, journal_access(options))
-    journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
-    if journal is None:
+    return open_store(options.journal_location, journal_access(options))
+
+
+def _keys_in(store: Store) -> list[str]:
+    return [found[1] for found in map(_JOURNAL_OF_QUEUE.fullmatch, store.list(FOLDER)) if found]
+
+
+def _refuse_several(journal_location: str, keys: list[str]) -> None:
+    if keys:
+        below = f"{journal_location.rstrip('/')}/{FOLDER}"
+        named = ", ".join(keys[:_MOST_NAMED]) + (", ..." if len(keys) > _MOST_NAMED else "")
         raise JournalUnavailableError(
-            f"there is no journal at '{options.journal_location}'. Correct the location; a source makes its journal "
-            "when it starts, a sink with its first row."
+            f"'{journal_location}' has no journal of its own, but {len(keys)} of queues that one source reads, below "
+            f"'{below}': {named}. This command is for one of them: give its location, '{below}/{keys[0]}' for example. "
+            "'journal show' lists them."
         )
-    return journal
 
 
 def look_at(journal: Journal, track: Track) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
 
 FORMAT = 1
-_IDENTITY = "journal.json"
+IDENTITY = "journal.json"
+"""Its name, in the store."""
 _LATEST = 10**18
 _IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _Self = TypeVar("_Self", bound="JournalIdentity")
@@ -37,10 +38,10 @@ class JournalIdentity:
 
         Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of another format.
         """
-        data = store.get(_IDENTITY)
+        data = store.get(IDENTITY)
         if data is None:
             return None
-        identity = parse_json(data, _IDENTITY)
+        identity = parse_json(data, IDENTITY)
         if identity.get("format") != FORMAT:
             raise JournalMismatchError(
                 f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
@@ -54,13 +55,13 @@ class JournalIdentity:
         match identity.get("journal"), identity.get("firstClaim"):
             case str(journal_id), int(first_claim) if _IDENTIFIER.fullmatch(journal_id) and 1 <= first_claim <= _LATEST:
                 return cls(store, journal_id, first_claim, queue_arn)
-        raise damaged(_IDENTITY)
+        raise damaged(IDENTITY)
 
     @staticmethod
     def id_in(store: Store) -> str | None:
         """Return the id of the journal in `store`, of any queue, or None if there is none."""
-        data = store.get(_IDENTITY)
-        found = None if data is None else parse_json(data, _IDENTITY).get("journal")
+        data = store.get(IDENTITY)
+        found = None if data is None else parse_json(data, IDENTITY).get("journal")
         return found if isinstance(found, str) else None
 
     @classmethod
@@ -69,8 +70,8 @@ class JournalIdentity:
 
         Raises JournalMismatchError if it is of another format.
         """
-        data = store.get(_IDENTITY)
-        return None if data is None else cls.find(store, str(parse_json(data, _IDENTITY).get("queueArn")))
+        data = store.get(IDENTITY)
+        return None if data is None else cls.find(store, str(parse_json(data, IDENTITY).get("queueArn")))
 
     @classmethod
     def join(cls: type[_Self], store: Store, journal_id: str) -> _Self:
@@ -84,13 +85,13 @@ class JournalIdentity:
                 f"this executor does not find the driver's journal at '{store.location}', so it does nothing. "
                 "journalLocation must be one place that driver and all executors share."
             )
-        return cls(anchored(store, _IDENTITY), journal_id)
+        return cls(anchored(store, IDENTITY), journal_id)
 
     @classmethod
     def create(cls: type[_Self], store: Store, queue_arn: str, first_claim: int = 1) -> _Self:
         """Return the journal in `store`, made now if there is none. Runs on the driver."""
         document = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn, "firstClaim": first_claim}
-        store.put_if_absent(_IDENTITY, to_json(document))
+        store.put_if_absent(IDENTITY, to_json(document))
         journal = cls.find(store, queue_arn)
         if journal is None:
             raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 from sqs_fifo_spark.options.connection import AWS_CHAIN, ConnectionOptions, Identity, base_of
+from sqs_fifo_spark.options.queues import queue_key, with_journal_of_one, with_one_queue
 from sqs_fifo_spark.options.sink import (
     SinkOptions,
     bad_records_in_queue,
@@ -33,8 +35,10 @@ __all__ = [
     "bad_records_in_queue",
     "bad_records_queue",
     "base_of",
+    "parse_queue",
     "parse_sink_options",
     "parse_source_options",
+    "queue_key",
     "queue_of_row",
 ]
 
@@ -50,7 +54,24 @@ def parse_source_options(given: Mapping[str, str], *, beside_missing: str = "") 
     """
     options: SourceOptions = SOURCE.parse(given, SINK, beside_missing=beside_missing)
     require_source(options)
+    for each in options.queue_urls:
+        _parse_one(with_one_queue(given, each), each)
     return options
+
+
+def parse_queue(given: Mapping[str, str], url: str) -> SourceOptions:
+    """Return the options of one queue of a source that reads several, with a journal of its own.
+
+    `given` are the options of the source. Raises as `parse_source_options`, and names the queue.
+    """
+    return _parse_one(with_journal_of_one(given, url), url)
+
+
+def _parse_one(given: Mapping[str, str], queue: str) -> SourceOptions:
+    try:
+        return parse_source_options(given)
+    except (OptionError, NotFifoQueueError) as error:
+        raise type(error)(f"for the queue {queue!r}: {error}") from None
 
 
 def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") -> SinkOptions:

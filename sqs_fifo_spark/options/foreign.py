@@ -34,8 +34,13 @@ HINTS = (
     Hint(("awsStsRoleArn", "kinesis.stsRoleArn"), *["Give 'roleArn'."] * 2),
     Hint(("kafka.bootstrap.servers", "bootstrapServers"), _SERVERS, _SERVERS),
     Hint(
-        ("topic", "topicId", "subscribe", "subscribePattern", "subscriptionId", "assign"),
-        "A query reads one queue, which has no topics: give it as 'queueUrl'.",
+        ("topic", "topicId", "subscribe", "subscriptionId", "assign"),
+        "A queue has no topics: give 'queueUrl', or 'queueUrls' for several.",
+        "A queue has no topics: give 'queueUrl', and a column of that name where rows go to several queues.",
+    ),
+    Hint(
+        ("subscribePattern",),
+        "Give 'queueNamePrefix', with which the names of the queues begin.",
         "A queue has no topics: give 'queueUrl', and a column of that name where rows go to several queues.",
     ),
     Hint(

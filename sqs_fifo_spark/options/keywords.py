@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Required
 
 
 class ReadKeywords(TypedDict, total=False):
     """The options of a source."""
 
-    queue_url: Required[str]
+    queue_url: str
     journal_location: Required[str]
     queue_owner_account_id: str
     region: str
@@ -28,6 +30,9 @@ class ReadKeywords(TypedDict, total=False):
     sts_endpoint: str
     journal_credentials: Literal["queue", "chain"]
     journal_endpoint_url: str
+    queue_urls: str | Sequence[str]
+    queue_name_prefix: str
+    queue_discovery_seconds: int
     visibility_timeout_seconds: int
     heartbeat_seconds: float
     wait_time_seconds: int

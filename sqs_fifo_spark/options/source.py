@@ -9,11 +9,14 @@ from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.option_rules import option
 from sqs_fifo_spark.options.connection import (
     ConnectionOptions,
+    QueueOptions,
     require_one_account,
     require_one_base,
     require_one_region,
     require_s3,
 )
+from sqs_fifo_spark.options.queues import name_prefix, queue_list
+from sqs_fifo_spark.options.table import options_of
 
 MAX_VISIBILITY_S = 43_200
 """SQS holds a message for at most 12 hours."""
@@ -27,18 +30,49 @@ _MAX_IN_FLIGHT = 120_000
 """SQS's cap of messages in flight in one FIFO queue."""
 _MAX_CALLS_PER_S = 1_000_000
 """Far above one queue's answers."""
+_QUEUE_URL = options_of(QueueOptions)["queue_url"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
     """A user's choices for a source, checked and complete."""
 
+    queue_url: str = option(
+        _QUEUE_URL.name,
+        _QUEUE_URL.rule,
+        _QUEUE_URL.meaning,
+        is_required=True,
+        unless=("queueUrls", "queueNamePrefix"),
+        default="",
+    )
+    """Empty if there are several queues."""
     journal_location: str = option(
         "journalLocation",
         rules.journal_location,
         "Where received messages are kept until they are committed: an absolute path that driver and executors "
         "share, or `s3://`, `gs://`, `abfss://`. One location for each source.",
         is_required=True,
+    )
+    queue_urls: tuple[str, ...] = option(
+        "queueUrls",
+        queue_list,
+        "In place of `queueUrl`: several queues, separated by commas, each as `queueUrl` takes it. At most 1000.",
+        default=(),
+    )
+    queue_name_prefix: str | None = option(
+        "queueNamePrefix",
+        name_prefix,
+        "In place of `queueUrl`: all FIFO queues of the account and the region whose names begin so, at most 1000. "
+        "SQS is asked for them, which needs the permission `sqs:ListQueues`.",
+    )
+    queue_discovery_s: int = option(
+        "queueDiscoverySeconds",
+        rules.whole,
+        "How often SQS is asked for these queues again.",
+        default=60,
+        needs="queueNamePrefix",
+        low=1,
+        high=86_400,
     )
     visibility_timeout_s: int = option(
         "visibilityTimeoutSeconds",
@@ -169,10 +203,26 @@ class SourceOptions(ConnectionOptions):
         default=True,
     )
 
+    @property
+    def has_many_queues(self) -> bool:
+        """Return True if the source reads all queues of a list, though that may have a single one, or none yet."""
+        return not self.queue_url
+
+    @property
+    def queue_name(self) -> str:
+        """The queue's name, or a word for several."""
+        if self.queue_name_prefix is not None:
+            return f"{self.queue_name_prefix}*"
+        if self.queue_urls:
+            return f"{len(self.queue_urls)} queue{'s' * (len(self.queue_urls) > 1)}"
+        return super().queue_name
+
 
 def require_source(options: SourceOptions) -> None:
     """Raise OptionError for options that do not go together."""
-    require_one_account(options)
+    _require_one_way_to_queues(options)
+    if not options.has_many_queues:
+        require_one_account(options)
     require_one_region(options)
     require_one_base(options)
     if options.payloads == "none":
@@ -203,6 +253,26 @@ def require_source(options: SourceOptions) -> None:
             f"option 'maxBytesPerTrigger' is '{options.max_bytes_per_trigger}'; with deleteAfter=journal it must be "
             f"at most {MAX_PARTITION_BYTES} (1g), so that one partition can take over what a query has left that died: "
             "all of it may be of one group. Lower it."
+        )
+
+
+def _require_one_way_to_queues(options: SourceOptions) -> None:
+    ways = {
+        "queueUrl": options.queue_url,
+        "queueUrls": options.queue_urls,
+        "queueNamePrefix": options.queue_name_prefix,
+    }
+    given = [name for name, value in ways.items() if value]
+    if len(given) > 1:
+        raise OptionError(
+            f"options '{given[0]}' and '{given[1]}' are both given, and each says which queues are read. Give one of "
+            "them."
+        )
+    if options.queue_name_prefix is not None and options.queue_owner_account_id is not None:
+        raise OptionError(
+            "options 'queueNamePrefix' and 'queueOwnerAccountId' are both given, but SQS lists the queues of the "
+            "credentials' own account alone. Leave queueOwnerAccountId out, and give 'roleArn' for a role in that "
+            "account, or 'queueUrls'."
         )
 
 

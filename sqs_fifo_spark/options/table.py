@@ -50,9 +50,13 @@ class OptionTable:
             raise OptionError(self._unknown(unknown, other))
         values = {self._fields[key.lower()]: _value(self[key], value) for key, value in written.items()}
         for name, option in self.by_field.items():
-            if option.is_required and name not in values:
+            has_another = any(self._fields[other.lower()] in values for other in option.unless)
+            if option.is_required and name not in values and not has_another:
                 meaning = option.meaning[0].lower() + option.meaning[1:]
-                raise OptionError(f"option '{option.name}' is missing. Give {option.name}, {meaning}{beside_missing}")
+                instead = f" Or give {' or '.join(option.unless)} for several." if option.unless else ""
+                raise OptionError(
+                    f"option '{option.name}' is missing. Give {option.name}, {meaning}{instead}{beside_missing}"
+                )
             if option.needs and name in values and self._fields[option.needs.lower()] not in values:
                 raise OptionError(
                     f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "

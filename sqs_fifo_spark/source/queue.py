@@ -19,7 +19,13 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, Ask, QueueCalls
 from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.aws.lean import answered_within
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import AccessDeniedError, NotFifoQueueError, QueueNotFoundError, QueueRequestError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    NotFifoQueueError,
+    QueueNotFoundError,
+    QueueRequestError,
+    SqsFifoError,
+)
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import PendingCall
@@ -100,9 +106,9 @@ class Queue(QueueCalls):
     ) -> None:
         """`sharers` processes share `maxCallsPerSecond`; the first turn is by the number `sharer`.
 
-        `deletes` is the number of deletes under way at once. A `pace` may be another queue's, too. A queue that `may_go`
-        is one of several: where SQS has it no longer, or refuses a call on its messages, that has no answer, and `gone`
-        says so.
+        `deletes` is the number of deletes under way at once. A `pace` may be another queue's, too. A queue that
+        `may_go` is one of several: if SQS no longer has it, or refuses a call on its messages, that call has no answer,
+        and `gone` has the error.
         """
         super().__init__(options, clock)
         limit = options.max_calls_per_s
@@ -201,8 +207,8 @@ class Queue(QueueCalls):
         )
         if is_beside:
             receive.begin(functools.partial(self._begin, "receive_message", receive.long_s, self._beside))
-        ask = functools.partial(receive.ask, functools.partial(self._call, "receive_message", receive.long_s))
-        ask = self._unless_gone(ask, ReceivedMessages)
+        call = functools.partial(self._call, "receive_message", receive.long_s)
+        ask = self._unless_gone(functools.partial(receive.ask, call), ReceivedMessages)
         return PendingCall(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
     def finish_receive(self, finish: Callable[[], T]) -> Answer[T]:
@@ -368,8 +374,7 @@ class Queue(QueueCalls):
         def otherwise() -> list[Outcome]:
             return entries.outcomes
 
-        ask = self._unless_gone(ask, otherwise)
-        return PendingCall(ask, clock=self._clock, budget_s=budget_s, otherwise=otherwise)
+        return PendingCall(self._unless_gone(ask, otherwise), clock=self._clock, budget_s=budget_s, otherwise=otherwise)
 
     def _unless_gone(self, ask: Callable[[], T], otherwise: Callable[[], T]) -> Callable[[], T]:
         """Return `ask`; of a queue that may go, with the result of `otherwise` once it has gone."""

@@ -1,4 +1,4 @@
-"""Spark's stream reader over `Driver`, or `QueueUnion`, and `partition`: each of Spark's calls, and the side on which it runs.
+"""Spark's stream reader over `Driver` and `partition`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
 nothing. Only the reader process beside the driver ever makes a `Driver`.
@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -61,8 +61,8 @@ _LOOK_S = 0.2
 class SqsFifoPartition(InputPartition):
     """One partition's share of a plan, pickled to the executors."""
 
-    def __init__(self, plan: PartitionPlan, url: str | None = None, sharer: int = 0, sharers: int = 1) -> None:
-        """`url` is of one queue of several, whose partitions are the tasks that share `maxCallsPerSecond`."""
+    def __init__(self, plan: PartitionPlan, url: str = "", sharer: int = 0, sharers: int = 1) -> None:
+        """`url` is one of several queues', whose `sharers` tasks share `maxCallsPerSecond`; `sharer` is its number."""
         super().__init__(plan)
         self.url = url
         self.sharer = sharer
@@ -86,16 +86,16 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
         set_subject(self._options.queue_name)
-        return self._source.initial_offset().to_json()
+        return _to_json(self._source.initial_offset())
 
     @called_by_spark
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
         if start is None:
             set_subject(self._options.queue_name)
-            return self._source.latest_offset().to_json()
+            return _to_json(self._source.latest_offset())
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
-        return self._source.latest_offset(self._offset(start), max_messages).to_json()
+        return _to_json(self._source.latest_offset(self._offset(start), max_messages))
 
     @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -113,7 +113,8 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = replace(partition.value, query=context.getLocalProperty("sql.streaming.queryId") if context else None)
         options, sharers = self._options, None
         if self._given is not None:
-            options, sharers = parse_queue(self._given, partition.url), (partition.sharer, partition.sharers)
+            of_union = cast("SqsFifoPartition", partition)
+            options, sharers = parse_queue(self._given, of_union.url), (of_union.sharer, of_union.sharers)
         set_subject(options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
         for batch in read_partition(options, plan, one_of=sharers):
             url = pa.repeat(options.queue_url, batch.num_rows)
@@ -134,7 +135,8 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self._source.report()
+        figures: dict[str, Any] = self._source.report()
+        return figures
 
     def stop(self) -> None:
         """End the heartbeat. Nothing may depend on it: Spark 4.3.0 does not call it after AvailableNow."""
@@ -157,7 +159,9 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
             _let_ctrl_c_end_the_jvm_first()
-            self._source_or_none = StartlessDriver(self._driver(self._options)) if self._given is None else self._union()
+            self._source_or_none = (
+                StartlessDriver(self._driver(self._options)) if self._given is None else self._union()
+            )
         return self._source_or_none
 
     def _union(self) -> QueueUnion:
@@ -187,6 +191,10 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             payload_deletes=deletes,
             **of_union,
         )
+
+
+def _to_json(offset: Offset | Offsets) -> dict[str, Any]:
+    return offset.to_json()
 
 
 def _let_ctrl_c_end_the_jvm_first() -> None:

@@ -12,7 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZT
 import sqs_fifo_spark
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.errors import OptionError, SchemaError
-from sqs_fifo_spark.schema import SCHEMA, arrow_schema
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.schema import SCHEMA, arrow_schema, schema_of
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 OPTIONS = {"queueurl": URL, "journallocation": "/journal"}
@@ -92,6 +93,35 @@ def test_a_timestamp_without_a_zone_is_told_the_name_of_the_one_with_it() -> Non
     """Under `spark.sql.timestampType` that is what TIMESTAMP means, so it is no help to hear of TIMESTAMP."""
     with pytest.raises(SchemaError, match="'sentTimestamp' the type timestamp_ntz; it is TIMESTAMP_LTZ"):
         arrow_schema(StructType([StructField("sentTimestamp", TimestampNTZType())]))
+
+
+# Several queues
+
+
+def test_a_source_of_several_queues_says_the_queue_of_each_row() -> None:
+    """In the last column, behind those that other options bring."""
+    given = {"journallocation": "/journal", "unwrap": "sns", "payloads": "s3", "payloaderrors": "null"}
+    one = schema_of(parse_source_options({**given, "queueurl": URL}))
+    for way in ({"queueurls": URL}, {"queuenameprefix": "bids"}):
+        assert schema_of(parse_source_options({**given, **way})) == one.add("queueUrl", StringType())
+        one = StructType(one.fields[:-1])
+    assert one.names[-2:] == ["sns", "payloadError"]
+
+
+def test_the_queue_of_a_row_may_be_asked_for_by_the_schema() -> None:
+    """Of any source, in any case."""
+    fields = arrow_schema(schema("QueueUrl", "body"))
+    assert (fields["queueUrl"].name, fields["queueUrl"].type) == ("QueueUrl", pa.string())
+
+
+@pytest.mark.parametrize("way", [{"queueurls": URL}, {"queuenameprefix": "bids"}])
+def test_a_reader_of_several_queues_gets_the_options_as_they_were_given(way: dict[str, str]) -> None:
+    """Each queue has its own of them. The reader of one queue is as ever."""
+    given = {"journallocation": "/journal", "maxmessagespertrigger": "7", **way}
+    reader: Any = SqsFifoDataSource(given).streamReader(SCHEMA)
+    assert reader._given == given
+    of_one: Any = SqsFifoDataSource(OPTIONS).streamReader(SCHEMA)
+    assert of_one._given is None
 
 
 # register

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import sqs_fifo_spark
-from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 from sqs_fifo_spark.frames import read_fifo, write_fifo
 from sqs_fifo_spark.options import SINK, SOURCE
 from sqs_fifo_spark.options.table import OptionTable
@@ -36,7 +36,7 @@ def test_notebooks_complete_every_keyword(function: Any, table: OptionTable) -> 
     """By the signature, in which required ones have no default."""
     _, *keywords = inspect.signature(function).parameters.values()
     assert [each.name.replace("_", "") for each in keywords] == [option.name.lower() for option in table.options]
-    required = [option.is_required for option in table.options]
+    required = [option.is_in_every_query for option in table.options]
     assert [each.default is inspect.Parameter.empty for each in keywords] == required
 
 
@@ -53,6 +53,13 @@ def test_a_wrong_keyword_is_the_error_of_a_wrong_option(function: Any) -> None:
             function(NOBODY, **{**given, **wrong})
     with raises_one_line(OptionError, match="option 'queueUrl' is missing"):
         function(NOBODY, journal_location="/journal")
+
+
+def test_several_queues_may_be_a_list() -> None:
+    """As well as a text with commas."""
+    for queues in (["a.fifo", "b"], ("a.fifo", "b"), "a.fifo, b"):
+        with raises_one_line(NotFifoQueueError, match="option 'queueUrls' is 'b', a standard queue"):
+            read_fifo(NOBODY, queue_urls=queues, journal_location="/journal")
 
 
 def test_the_package_shows_its_public_names_alone() -> None:
@@ -75,6 +82,8 @@ def judged_by_mypy(spark: SparkSession, df: DataFrame) -> None:
     )
     writer: DataStreamWriter = sqs_fifo_spark.write_fifo(rows, queue_url="bids.fifo", order="batch", txn_version=1)
     writer.trigger(availableNow=True).queryName("bids").start()
+    read_fifo(spark, queue_urls=["bids.fifo", "lots.fifo"], journal_location="/journal")
+    read_fifo(spark, queue_name_prefix="bids-", queue_discovery_seconds=5, journal_location="/journal")
     read_fifo(spark, queue_url="bids.fifo")  # type: ignore[call-arg]
     write_fifo(df)  # type: ignore[call-arg]
     write_fifo(df, queue_url="bids.fifo", num_partitions=1)  # type: ignore[call-arg]

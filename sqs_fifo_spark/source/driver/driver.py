@@ -238,8 +238,8 @@ class Driver:
     def plan(self, start: Offset, end: Offset, limits: Limits | None = None) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
 
-        `limits` are the options' unless they are given. Raises DataLossError for an epoch that is settled, or that lies behind where Spark is; OptionError
-        where Spark reads on without having committed.
+        `limits` are the options' unless they are given. Raises DataLossError for an epoch that is settled, or that lies
+        behind where Spark is; OptionError where Spark reads on without having committed.
         """
         options = self._options
         limits = limits or Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger)

@@ -11,15 +11,14 @@ from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.offset import Offset
 
+
 class Member:
     """The queue with its driver, which is used by one thread at a time: a question's, or else Spark's.
 
     Lives in the reader process beside Spark's driver. `changed` is held by whoever looks at the state of a question.
     """
 
-    def __init__(
-        self, url: str, make: Callable[[Callable[[], None]], Driver], changed: threading.Condition
-    ) -> None:
+    def __init__(self, url: str, make: Callable[[Callable[[], None]], Driver], changed: threading.Condition) -> None:
         """`make` makes the driver, which calls what it is given before each long poll."""
         self.url = url
         self.key = queue_key(url)

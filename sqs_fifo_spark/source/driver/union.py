@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -179,11 +179,8 @@ class QueueUnion:
         """
         self._refresh(end)
         ends = {key: offset for key, _, offset in end}
-        ready = [
-            each
-            for each in self._members.values()
-            if each.key in ends and not each.is_asked and each.aside_until is None and not each.has_settled(ends[each.key])
-        ]
+        resting = [each for each in self._members.values() if not each.is_asked and each.aside_until is None]
+        ready = [each for each in resting if each.key in ends and not each.has_settled(ends[each.key])]
 
         def settle(member: Member) -> None:
             if member.key in self._listed:
@@ -195,9 +192,7 @@ class QueueUnion:
 
     def report(self) -> dict[str, Any]:
         """Return figures for Spark's progress report: their sums, and those of the queues with the most messages."""
-        reports = {
-            each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver
-        }
+        reports = {each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver}
         ages = [age for each in reports.values() if (age := each["oldestMessageAgeSeconds"]) is not None]
         most = sorted(reports, key=lambda key: (-reports[key]["waitingMessages"], key))[:_MOST_REPORTED]
         return {
@@ -259,8 +254,8 @@ class QueueUnion:
         hosts = {urlsplit(each.url).netloc for each in self._members.values()}
         if urlsplit(url).netloc not in hosts:
             raise OptionError(
-                f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host that "
-                "none of these has. Name it in queueUrls once more, until a micro-batch has been committed."
+                f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host "
+                "that none of these has. Name it in queueUrls once more, until a micro-batch has been committed."
             )
 
     def _most_partitions(self, member: Member, waiting: int) -> int:
@@ -277,21 +272,15 @@ class QueueUnion:
         return [each for each in self._members.values() if each.is_asked]
 
     def _ask_for_work(self, member: Member, known: Offsets, max_messages: int | None) -> None:
-        start = known.of(member.key)
-
-        def latest() -> Offset:
-            if not self._tells_start:
-                return member.startless.latest_offset()
-            if start is None and member.start is None:
-                member.start = member.startless.initial_offset()
-            return member.driver.latest_offset(start or member.start, max_messages)
-
         def next_offset() -> Offset:
+            start = known.of(member.key) or member.start
+            if start is None and self._tells_start:
+                start = member.start = member.startless.initial_offset()
             while True:
-                offset = latest()
+                offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
                 member.driver.recount()
-                is_late = self._is_available_now or self._clock.monotonic() >= self._polls_until
-                if is_late or not member.is_polling or offset != (start or member.start) or member.driver.gone is not None:
+                has_ended = self._is_available_now or self._clock.monotonic() >= self._polls_until
+                if has_ended or not member.is_polling or offset != start or member.driver.gone is not None:
                     return offset
 
         member.ask(next_offset)
