@@ -164,8 +164,9 @@ class QueueUnion:
         )
 
         def plans_of(member: Member) -> list[PartitionPlan]:
-            before = befores[member.key] or member.start or member.startless.initial_offset()
-            member.start = member.start or before
+            before = befores[member.key]
+            if before is None:  # Spark's log does not say where it began
+                before = member.start = member.start or member.startless.initial_offset()
             return member.startless.plan(before, ends[member.key], limits.get(member.key))
 
         answers = self._on_each([self._members[key] for key in ends], plans_of, is_strict=True)
