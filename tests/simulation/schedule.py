@@ -78,7 +78,9 @@ class Schedule:
         self._may_hang_at = 0.0
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
-        self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=lambda message_id: self.is_overdue(self.site, message_id))
+        self.laws = Laws(
+            self.world, is_calm=self.is_calm, is_overdue=lambda message_id: self.is_overdue(self.site, message_id)
+        )
         if self.world.options.payloads == "s3":
             self.world.bucket = Bucket(self.world, random.Random(f"{seed}/bucket"), self.laws.violate)
             if self.is_calm:
@@ -727,9 +729,7 @@ class Schedule:
                 aside = self.laws.marked() & self.world.present()
                 self._to_lose = began[self.site].waiting if loses_attempt else frozenset()
                 self._is_lent = False
-                query = self._make_query(
-                    checkpoint, available_now=available_now, is_wrapped=is_wrapped, reads=reads
-                )
+                query = self._make_query(checkpoint, available_now=available_now, is_wrapped=is_wrapped, reads=reads)
                 self._running[process] = query
                 counted = {site: site.world.counted for site in self.sites}
                 if available_now and is_followed:

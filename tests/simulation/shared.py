@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -76,7 +76,9 @@ class SharedQuery:
         site = next(site for site in self._sites.values() if site.world.url == url)
         world = site.world
         queue = Queue(world.options, world.clock, world.pool, pace=self._pace, may_go=True)
-        driver = make_driver(world, queue, WatchedDriver, before_poll=before_poll, most_partitions=most_partitions)
+        driver: WatchedDriver = make_driver(
+            world, queue, WatchedDriver, before_poll=before_poll, most_partitions=most_partitions
+        )
         driver.world, driver.laws = world, site.laws
         return driver
 

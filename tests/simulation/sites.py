@@ -75,6 +75,7 @@ class Neighbour(Site):
         world = World(
             dice.getrandbits(32),
             clock=schedule.hub,
+            attributes={},
             any_order=dice.random() < 0.5,
             name="qn.fifo",
             numPartitions=str(main.options.num_partitions),
@@ -89,7 +90,9 @@ class Neighbour(Site):
         world.failing_renewals = main.failing_renewals
         world.store.lies_about, world.store.fails = main.store.lies_about, main.store.fails
         world.on_step, world.poll, world.fault = self._step, self._poll, self._fault
-        laws = Laws(world, is_calm=schedule.is_calm, is_overdue=lambda message_id: schedule.is_overdue(self, message_id))
+        laws = Laws(
+            world, is_calm=schedule.is_calm, is_overdue=lambda message_id: schedule.is_overdue(self, message_id)
+        )
         super().__init__(world, laws)
         self.laws.violations = schedule.laws.violations
         self.is_listed = True

@@ -6,7 +6,7 @@ import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from sqs_fifo_spark.payloads.buckets import Buckets
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -19,8 +19,6 @@ from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.task.partition import serve
 from sqs_fifo_spark.source.task.payloads import Payloads
 from tests.simulation.world import Checkpoint, Row, World
-
-D = TypeVar("D", bound=Driver)
 
 
 class ConcurrentUpdateError(Exception):
@@ -52,7 +50,7 @@ class Query:
     ) -> None:
         self.world = world
         self.checkpoint = checkpoint or world.checkpoint
-        self.driver = make_driver(world, Queue(world.options, world.clock, world.pool))
+        self.driver: Driver = make_driver(world, Queue(world.options, world.clock, world.pool))
         self.startless = StartlessDriver(self.driver)
         # Spark looks at the logs when it starts, and goes on from there by itself.
         self.offsets = list(self.checkpoint.offsets)
@@ -154,7 +152,7 @@ class Query:
         raise AssertionError(f"not drained: {self.world.depth()} after {limit} triggers")
 
 
-def make_driver(world: World, queue: Queue, make: Callable[..., D] = Driver, **of_union: Any) -> D:
+def make_driver(world: World, queue: Queue, make: type[Driver] = Driver, **of_union: Any) -> Any:
     """Return the driver of a world's queue."""
     return make(
         world.options,
