@@ -682,9 +682,8 @@ class Schedule:
             history = site.history_in(checkpoint)
             lost = history.offsets.pop()
             site.laws.loses(history, lost)
-            if site is self.site:
-                rows = set() if batch in checkpoint.sinks else self.laws.sealed(lost, to_serve=True)
-                self._lost_batches.append((checkpoint, moved[site.key], rows))
+            rows = set() if batch in checkpoint.sinks else site.laws.sealed(lost, to_serve=True)
+            self._lost_batches.append((history, moved[site.key], rows))
         self.world.note(f"the offset log loses batch {batch}, which is of {sorted(moved)}")
 
     # Processes of ours
@@ -753,7 +752,8 @@ class Schedule:
                         site, offsets = history.site, history.offsets
                         tasked = [batch for batch in range(first[site], len(offsets)) if offsets[batch].partitions]
                         is_unread = is_first and bool(tasked) and self._mode_of(query, history, tasked[-1]) == "none"
-                        if process not in self._with_rivals and not is_unread:
+                        is_served = site.is_served_since(began[site].at)
+                        if process not in self._with_rivals and not is_unread and is_served:
                             run = history.told(
                                 began[site], first[site], counted[site], waits_for_holds=not with_leftovers
                             )
@@ -1050,7 +1050,7 @@ class Schedule:
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
+        Of any queue. Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
         received before may leave them to the next one. One whose messages have expired since it received them, or stand
         behind such in their groups, counts for nothing. And the first run has nothing new where it has to repeat a
         batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved
@@ -1059,36 +1059,54 @@ class Schedule:
         self.laws.is_calm = False
         for process in self.hub.alive():
             self.hub.kill(process)
-        own = {
-            batch
-            for checkpoint, batch, rows in self._lost_batches
-            if checkpoint is self.checkpoint and rows <= self.laws.marked()
-        }
-        misses = -bool(own - self.checkpoint.committed)
+        histories = [site.history_in(self.checkpoint) for site in self.sites]
+        repeats = any(
+            history is each and batch not in each.committed and rows <= self.laws.marked()
+            for history, batch, rows in self._lost_batches
+            for each in histories
+        )
+        misses = -repeats
         for _ in range(self.rng.randint(3, 12)):
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()
-            waiting = self.world.present() - served - self.laws.marked()
-            marked = self.world.present() & self.laws.marked()
-            known, times = self.laws.known(waiting | marked), self.laws.known(waiting)
+            waiting = self._present() - served - self.laws.marked()
+            marked = self._present() & self.laws.marked()
+            known, times = self._known(waiting | marked), self._known(waiting)
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
                 return
             if self._query is not None:
                 self.hub.kill(self._query.process)
-            has_settled = bool(marked - self.world.present() - self.laws.taken_away())
-            has_settled_alone = has_settled and self.laws.known(waiting) == times
-            received = {each for each, count in self.laws.known(waiting).items() if count > times.get(each, 0)}
-            misses = 0 if self._served() - served or has_settled_alone else misses + (not self.laws.are_lost(received))
-            has_met_known = self.laws.known(known) != known
-            if misses > int(has_met_known) and waiting & self.world.present():
+            has_settled = bool(marked - self._present() - self.laws.taken_away())
+            has_settled_alone = has_settled and self._known(waiting) == times
+            received = {each for each, count in self._known(waiting).items() if count > times.get(each, 0)}
+            misses = 0 if self._served() - served or has_settled_alone else misses + (not self._are_lost(received))
+            has_met_known = self._known(known) != known
+            if misses > int(has_met_known) and waiting & self._present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
                 return
 
     def _served(self) -> set[str]:
         """Return the ids of what the query of the present checkpoint has put into its sink."""
-        return {row.message_id for rows in self.checkpoint.rows() for row in rows}
+        histories = [site.history_in(self.checkpoint) for site in self.sites]
+        return {row.message_id for history in histories for rows in history.rows() for row in rows}
+
+    def _present(self) -> set[str]:
+        """Return the ids of all messages of all queues."""
+        return set[str]().union(*(site.world.present() for site in self.sites))
+
+    def _known(self, messages: Iterable[str]) -> dict[str, int]:
+        """Return how often each of the messages was received, of those that were."""
+        wanted = list(messages)
+        return {each: count for site in self.sites for each, count in site.laws.known(wanted).items()}
+
+    def _are_lost(self, received: set[str]) -> bool:
+        """Return whether `Laws.are_lost` of all these, each by its own queue."""
+        parts = [received & site.laws.known(received).keys() for site in self.sites]
+        return any(parts) and all(
+            site.laws.are_lost(part) for site, part in zip(self.sites, parts, strict=True) if part
+        )
 
     def _run_query(self) -> None:
         self.hub.run(lambda: bool(self.laws.violations) or self._query is None or self._query.is_done)

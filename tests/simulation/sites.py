@@ -62,6 +62,10 @@ class Site:
         """Return the queue's own history."""
         return checkpoint
 
+    def is_served_since(self, at: float) -> bool:
+        """Return True if it is one that AvailableNow has to serve which began then."""
+        return True
+
 
 class Neighbour(Site):
     """The second queue of a schedule whose query reads two, with dice of its own for what happens to it."""
@@ -101,6 +105,7 @@ class Neighbour(Site):
         """True if the list may change while a query runs."""
         self.trouble_share = 0.0 if schedule.is_calm else dice.choice((0.0, 0.1, 0.3))
         self._gone_until = 0.0
+        self._troubled_at = 0.0
         self._fate = ""
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
@@ -126,6 +131,10 @@ class Neighbour(Site):
         """Return the list of queues as it is now."""
         main = self._schedule.world
         return [main.url, self.world.url] if self.is_listed else [main.url]
+
+    def is_served_since(self, at: float) -> bool:
+        """Return True if it has been in the list, and has refused nothing, since then."""
+        return self.is_listed and max(self._troubled_at, self._gone_until) < at
 
     def share_mood(self) -> None:
         """Let its laws be as strict as those of the schedule's own queue."""
@@ -168,7 +177,7 @@ class Neighbour(Site):
 
     def meet_trouble(self) -> None:
         """It is not there for a while, or not ours to call; or it leaves the list of queues, or comes back."""
-        trouble = self.dice.choice(TROUBLES)
+        trouble, self._troubled_at = self.dice.choice(TROUBLES), self._schedule.hub.now()
         if trouble == "unlisted":
             self.is_listed = not self.is_listed
             self.world.note(f"the list of queues {'has' if self.is_listed else 'does not have'} it")
