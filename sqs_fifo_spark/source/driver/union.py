@@ -164,7 +164,8 @@ class QueueUnion:
         for key, _, offset in end:
             member, before = self._members[key], start.of(key)
             # Before 4.2 a restart says by such a question where Spark is.
-            if before != offset or not (self._tells_start or (member.has_driver and member.driver.position)):
+            is_told = self._tells_start or start != end
+            if before != offset or not (is_told or (member.has_driver and member.driver.position)):
                 befores[key], ends[key] = before, offset
         moved = {key: offset for key, offset in ends.items() if befores[key] != offset}
         options = self._options
@@ -190,14 +191,19 @@ class QueueUnion:
         """
         self._refresh(end)
         ends = {key: offset for key, _, offset in end}
-        resting = [each for each in self._members.values() if not each.is_asked and each.aside_until is None]
+        # One that has left the list is settled though it is refused: what cannot be deleted stands in its ledger.
+        resting = [
+            each
+            for each in self._members.values()
+            if not each.is_asked and (each.aside_until is None or each.key not in self._listed)
+        ]
         ready = [each for each in resting if each.key in ends and not each.has_settled(ends[each.key])]
 
         def settle(member: Member) -> None:
             if member.key in self._listed:
                 member.startless.commit(ends[member.key])
             else:
-                member.driver.commit(ends[member.key], logs_next=False)
+                member.driver.commit(ends[member.key], logs_next=member.driver.announced is not None)
 
         self._on_each(ready, settle)
 
@@ -253,7 +259,8 @@ class QueueUnion:
     def _member(self, url: str) -> Member:
         def make(before_poll: Callable[[], None]) -> Driver:
             driver = self._make_driver(url, before_poll, lambda waiting: self._most_partitions(member, waiting))
-            if self._is_available_now:
+            # Of one that is refused, or not in the list, the last micro-batch is all that there is to do.
+            if self._is_available_now and member.aside_until is None and member.key in self._listed:
                 driver.prepare_available_now()
             return driver
 
@@ -287,6 +294,8 @@ class QueueUnion:
             start = known.of(member.key) or member.start
             if start is None and self._tells_start:
                 start = member.start = member.startless.initial_offset()
+            if start is not None and member.driver.position is None and member.driver.announced is None:
+                member.startless.plan(start, start)  # a driver in the place of one that was refused knows no place
             while True:
                 offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
                 member.driver.recount()
@@ -358,13 +367,13 @@ class QueueUnion:
             raise self._refusal
 
     def _left(self, known: Offsets) -> frozenset[str]:
-        """Return the queues of `known` that are not in the list any more, and settled or gone; forget them."""
+        """Return the queues of `known` that are not in the list any more, and settled; forget them."""
         left = set()
         for key, _, offset in known:
             member = self._members[key]
             if key in self._listed or member.is_asked:
                 continue
-            if member.aside_until is not None or member.has_settled(offset):
+            if member.has_settled(offset):
                 member.discard()
                 left.add(key)
         for key in left:
