@@ -1050,11 +1050,11 @@ class Schedule:
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Of any queue. Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
-        received before may leave them to the next one. One whose messages have expired since it received them, or stand
-        behind such in their groups, counts for nothing. And the first run has nothing new where it has to repeat a
-        batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved
-        aside since.
+        Of any queue. Or it settles what was moved aside, and has received nothing else. A run that meets messages which
+        somebody has received before may leave them to the next one. One whose messages have expired since it received
+        them, or stand behind such in their groups, counts for nothing. And the first run has nothing new where it has
+        to repeat a batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages
+        were moved aside since.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
