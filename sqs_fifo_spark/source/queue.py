@@ -115,7 +115,7 @@ class Queue(QueueCalls):
         self.pace = pace or Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
         """A receive waits for it before `begin_receive`; deletes wait by themselves."""
         self.gone: SqsFifoError | None = None
-        self._may_go = may_go
+        self.may_go = may_go
         self.counts: Counts | None = None
         """The queue's last answer about its messages, if it was asked."""
         self._visibility_timeout_s = options.visibility_timeout_s
@@ -378,7 +378,7 @@ class Queue(QueueCalls):
 
     def _unless_gone(self, ask: Callable[[], T], otherwise: Callable[[], T]) -> Callable[[], T]:
         """Return `ask`; of a queue that may go, with the result of `otherwise` once it has gone."""
-        if not self._may_go:
+        if not self.may_go:
             return ask
 
         def call() -> T:

@@ -16,20 +16,21 @@ from unittest import mock
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Queue, is_about_queue
 from sqs_fifo_spark.source.task.demand import LINK_BYTES
 from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.operators import Operators
 from tests.simulation.payloads import Bucket
-from tests.simulation.spark import ConcurrentUpdateError, Query, read
-from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
+from tests.simulation.shared import SharedQuery
+from tests.simulation.sites import Neighbour, RoutedClient, SharedCheckpoint, Site, poll
+from tests.simulation.spark import ConcurrentUpdateError, read
+from tests.simulation.tasks import Attempt, History, SimulatedQuery, TaskFailedError
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsClient, World
 
 GROUPS, OTHER_GROUPS = "abcde", "vwxyz"
@@ -77,14 +78,20 @@ class Schedule:
         self._may_hang_at = 0.0
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
-        self.hub.next_lapse_at, self.hub.lapse = self.world.next_lapse_at, self.world.lapse
-        self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
+        self.laws = Laws(
+            self.world, is_calm=self.is_calm, is_overdue=lambda message_id: self.is_overdue(self.site, message_id)
+        )
         if self.world.options.payloads == "s3":
             self.world.bucket = Bucket(self.world, random.Random(f"{seed}/bucket"), self.laws.violate)
             if self.is_calm:
                 self.world.bucket.clear()
-        self.checkpoint = Checkpoint()
-        self.laws.checkpoints.append(self.checkpoint)
+        self.site = Site(self.world, self.laws)
+        unions = random.Random(f"{seed}/union")
+        self.neighbour = Neighbour(self, unions) if unions.random() < 0.5 else None
+        """The other queue of a query that reads two."""
+        self.sites: list[Site] = [self.site, *([self.neighbour] if self.neighbour is not None else [])]
+        self.hub.next_lapse_at, self.hub.lapse = self._next_lapse_at, self._lapse
+        self.checkpoint = self._make_checkpoint()
         self.tells_start = rng.random() < 0.7
         self._wraps = not self.tells_start and rng.random() < 0.4
         # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
@@ -129,8 +136,10 @@ class Schedule:
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
-        self._recent: list[PartitionPlan] = []
+        self._recent: list[tuple[PartitionPlan, Site]] = []
         self._plans: dict[Process, PartitionPlan] = {}
+        """Of the tasks of the schedule's own queue."""
+        self._tasks: dict[Process, tuple[PartitionPlan, Site]] = {}
         self._with_rivals: set[Process] = set()
         self._begun_in_quiet: set[Process] = set()
         """Processes started when all faults were over: nothing is left to fail of."""
@@ -142,8 +151,7 @@ class Schedule:
         """Bytes of others' links that an attempt keeps; it reads the rest again."""
         self._longest_inline = random.Random(f"{seed}/inline").choice((0, LONGEST_INLINE))
         """Bytes of a deal that stands in the plans; a longer one is an object of its own."""
-        self._drivers: dict[Process, Driver] = {}
-        self._launched: Counter[tuple[int, int]] = Counter()
+        self._running: dict[Process, SimulatedQuery | SharedQuery] = {}
         self._queries = 0
         self._stalled_until = 0.0
         """Until when the journal stalls for whoever discovers: all at once."""
@@ -183,7 +191,7 @@ class Schedule:
         world.actor = lambda: self.hub.current_name
         world.on_step = self._step
         world.poll = self._poll
-        world.fault = self._fault
+        world.fault = self.fault
         world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
         world.receive_share = lambda: rng.random() if self._happens("short") else 1.0
         world.message_s, world.store.transfer_s = self.link.message_s, self.link.transfer_s
@@ -201,20 +209,35 @@ class Schedule:
         world.pool = pool
         return world
 
-    def _renewals_due(self) -> list[tuple[str, float]]:
+    def _next_lapse_at(self) -> float | None:
+        found = [at for site in self.sites if (at := site.world.next_lapse_at()) is not None]
+        return min(found, default=None)
+
+    def _lapse(self) -> None:
+        self.world.lapse()
+        if self.neighbour is not None:
+            self.neighbour.lapse()
+
+    def share_mood(self) -> None:
+        """Let the laws of all queues be as strict as those of the schedule's own."""
+        if self.neighbour is not None:
+            self.neighbour.share_mood()
+
+    def _renewals_due(self, site: Site) -> list[tuple[str, float]]:
         """Return the messages that drivers that live hold, and when each is to be renewed."""
-        drivers = [driver for process, driver in self._drivers.items() if process.is_alive]
+        running = [query for process, query in self._running.items() if process.is_alive]
+        drivers = [driver for query in running for driver in query.drivers_of(site)]
         holds = [hold for driver in drivers for hold in driver._lease._holds.values()]
         return [(hold.receipt.message_id, hold.renew_at) for hold in holds]
 
-    def _is_overdue(self, message_id: str) -> bool:
+    def is_overdue(self, site: Site, message_id: str) -> bool:
         """Return True if a driver that lives should have renewed the message a while ago."""
         overdue_at = self.hub.now() - VISIBILITY_S / 3
-        return any(held == message_id and renew_at < overdue_at for held, renew_at in self._renewals_due())
+        return any(held == message_id and renew_at < overdue_at for held, renew_at in self._renewals_due(site))
 
     def _step(self, event: str) -> None:
         is_discovery = "discovery" in self.hub.current_name and event.startswith("before get epochs/")
-        likely = 15 if is_discovery and self._renewals_due() else 5
+        likely = 15 if is_discovery and self._renewals_due(self.site) else 5
         if is_discovery and self.hub.now() >= self._stalled_until and self._happens("stalled discovery", likely):
             pause_s = self.rng.choice(PAUSES_S)
             self.world.note(f"the journal stalls for {pause_s} s")
@@ -231,18 +254,10 @@ class Schedule:
             for _ in range(8):
                 self._send()
             self.hub.kill(self.hub.current_process)
-        if self._spared and "query" in self.hub.current_name and self._spared_until in event:
-            for task in self._spared:
-                task.stalled_until = 0.0
-            self._spared = []
+        self._go_on_of_the_spared(event)
         if self._has_outages and self.climate is not CLEAR:
             self._near_an_outage(event)
-        end = next((ENDS[each] for each in ENDS if re.search(each, event)), None)
-        if end is not None and "query" in self.hub.current_name and self._happens(end, self._haste(end)):
-            process = self.hub.current_process
-            self._is_cut_due = self._has_died_with_catch
-            self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
-            self.hub.outside(lambda: self._end_query(process))
+        self._near_an_end(event)
         if event.startswith("before put epochs/"):
             self.laws.puts_link()
         if event.startswith("after put epochs/"):
@@ -269,6 +284,26 @@ class Schedule:
             for _ in range(min(rivals, 4 - len(self._processes("query")))):
                 self.start_query()
         self.hub.step()
+
+    def step_beside(self, event: str) -> None:
+        """A step in the neighbour's world."""
+        self._go_on_of_the_spared(event)
+        self._near_an_end(event)
+        self.hub.step()
+
+    def _go_on_of_the_spared(self, event: str) -> None:
+        if self._spared and "query" in self.hub.current_name and self._spared_until in event:
+            for task in self._spared:
+                task.stalled_until = 0.0
+            self._spared = []
+
+    def _near_an_end(self, event: str) -> None:
+        end = next((ENDS[each] for each in ENDS if re.search(each, event)), None)
+        if end is not None and "query" in self.hub.current_name and self._happens(end, self._haste(end)):
+            process = self.hub.current_process
+            self._is_cut_due = self._has_died_with_catch
+            self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
+            self.hub.outside(lambda: self._end_query(process))
 
     def _near_an_outage(self, event: str) -> None:
         """Cut the query's machine off a few steps after it has logged an offset, or as its first task is to put a link.
@@ -360,7 +395,7 @@ class Schedule:
             self.hub.sleep(pause_s)
         return False
 
-    def _fault(self, action: str) -> str:
+    def fault(self, action: str) -> str:
         self._slows("slow")
         factor = 10.0 if action.startswith("ChangeMessage") and self._is_first_of_new() else 1.0
         return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind, factor)), "")
@@ -388,17 +423,17 @@ class Schedule:
         return self._happens("fails", 0.2) or self._slows("slow store")
 
     def _poll(self, seconds: float) -> None:
-        model, url = self.world.model, self.world.url
         if self.checkpoint.offsets and self._happens(DIES_WITH_CATCH, 5):
             self._send()  # else a query that goes on seldom catches anything itself
-        deadline = self.hub.now() + seconds
-        while self.hub.now() < deadline and not model.has_deliverable(url):
-            next_at = min(deadline, model.next_change_at(url) or deadline)
-            self.hub.wait_until(lambda: model.has_deliverable(url), max(0.0, next_at - self.hub.now()))
+        poll(self.hub, self.world, seconds)
 
     # What happens around
 
     def _chaos(self) -> None:
+        neighbour = self.neighbour
+        if neighbour is not None and self.climate is not CLEAR and neighbour.dice.random() < neighbour.trouble_share:
+            neighbour.meet_trouble()
+            return
         kinds = [kind for kind, weight in self.climate.chaos.items() if weight]
         if not kinds:
             return
@@ -429,17 +464,27 @@ class Schedule:
 
     def _send_more(self) -> None:
         """Send, unless so much was sent that its drain would be all that is left of the schedule."""
-        if len(self._deduplication_ids) < MOST_SENT:
+        neighbour = self.neighbour
+        if neighbour is not None and neighbour.dice.random() < 0.5:
+            if neighbour.sent_count() < MOST_SENT:
+                neighbour.send()
+        elif len(self._deduplication_ids) < MOST_SENT:
             self._send()
 
     def _resend(self) -> None:
         """A producer that got no answer sends again. SQS knows the id for five minutes; then it is a new message."""
+        if self.neighbour is not None and self.neighbour.dice.random() < 0.5:
+            self.neighbour.resend()
+            return
         body, deduplication_id = self.rng.choice(self._deduplication_ids)
         self.world.note(f"a producer sends {body} again")
         self.laws.sent(self.world.put(body, deduplication_id))
 
     def _receive_elsewhere(self) -> None:
         """Somebody else's consumer receives, and later lets lapse, gives back or deletes what it has."""
+        if self.neighbour is not None and self.neighbour.dice.random() < 0.5:
+            self.neighbour.receive_elsewhere()
+            return
         held, self._elsewhere = self._elsewhere, []
         if not held or self.rng.random() < 0.5:
             self._elsewhere = self.world.receive_elsewhere(self.rng.randint(1, 10), self.rng.choice((1, 10, 60)))
@@ -464,6 +509,14 @@ class Schedule:
             self._elsewhere += taken
         self._is_lent = True
 
+    def writes_to_sink(self) -> None:
+        """A sink may be slow."""
+        if self.is_sink_slow:
+            self.others_go_on()
+            self.hub.sleep(LAPSE_S)
+        elif self.rng.random() < 0.15:
+            self.hub.sleep(self.rng.choice(PAUSES_S))
+
     def others_go_on(self) -> None:
         """While a sink writes slowly, others may send and receive."""
         if self.climate.chaos.get("receive elsewhere"):
@@ -481,15 +534,15 @@ class Schedule:
         """A speculative copy, a repeat after success, or a leftover of an epoch long settled."""
         tasks = self._processes("task")
         if tasks and self.rng.random() < 0.7:
-            plan, copies = self._plans[self.rng.choice(tasks)], 1
+            (plan, site), copies = self._tasks[self.rng.choice(tasks)], 1
         elif self._recent:
             last = 30 if self._has_outages else 5
-            plan, copies = self.rng.choice(self._recent[-last:]), self.rng.randint(1, 2)
+            (plan, site), copies = self.rng.choice(self._recent[-last:]), self.rng.randint(1, 2)
         else:
             return
-        if self._launched[plan.epoch, plan.partition] < MOST_ATTEMPTS:
+        if site.launched[plan.epoch, plan.partition] < MOST_ATTEMPTS:
             for _ in range(copies):
-                self.launch(plan, is_retried=True)
+                self.launch(plan, site, is_retried=True)
 
     def _kill_query(self) -> None:
         if self._query is not None and not self._query.is_done:
@@ -567,8 +620,17 @@ class Schedule:
 
     def _begin_anew(self) -> None:
         self.world.note("a new checkpoint")
-        self.checkpoint = Checkpoint()
-        self.laws.checkpoints.append(self.checkpoint)
+        self.checkpoint = self._make_checkpoint()
+
+    def _make_checkpoint(self) -> Checkpoint:
+        made = Checkpoint() if self.neighbour is None else SharedCheckpoint()
+        for site in self.sites:
+            site.laws.checkpoints.append(site.history_in(made))
+        return made
+
+    def _is_over(self, checkpoint: Checkpoint) -> bool:
+        """Return True if another query has taken a journal over since this checkpoint's began."""
+        return any(site.laws.is_over(site.history_in(checkpoint)) for site in self.sites)
 
     def _is_first_of_new(self) -> bool:
         """Return True if a new query's first micro-batch runs, with messages that an older one's tasks deleted."""
@@ -576,6 +638,9 @@ class Schedule:
 
     def _cut_checkpoint(self) -> None:
         """Perhaps lose the last offset of Spark's log: its machine was cut off before it was durable."""
+        if isinstance(self.checkpoint, SharedCheckpoint):
+            self._cut_shared(self.checkpoint)
+            return
         checkpoint, batch = self.checkpoint, len(self.checkpoint.offsets) - 1
         if (
             batch < 1
@@ -594,6 +659,33 @@ class Schedule:
         self._lost_batches.append((checkpoint, batch, rows))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
+    def _cut_shared(self, checkpoint: SharedCheckpoint) -> None:
+        """The same of a query over two queues: it loses the epochs of both."""
+        batch = len(checkpoint.log) - 1
+        if (
+            batch < 1
+            or batch in checkpoint.done
+            or not all(checkpoint.moves[batch].values())  # else a queue's first epoch would be lost
+            or self._wraps
+            or self._processes("query")
+            or (self._cuts.random() < 0.5 and not self._is_cut_due)
+        ):
+            return
+        self._is_cut_due = False
+        checkpoint.log.pop()
+        moved = checkpoint.moves.pop()
+        if checkpoint is self.laws.checkpoints[0]:
+            self._begun = max(self._begun, batch + 1)
+        for site in self.sites:
+            if site.key not in moved:
+                continue
+            history = site.history_in(checkpoint)
+            lost = history.offsets.pop()
+            site.laws.loses(history, lost)
+            rows = set() if batch in checkpoint.sinks else site.laws.sealed(lost, to_serve=True)
+            self._lost_batches.append((history, moved[site.key], rows))
+        self.world.note(f"the offset log loses batch {batch}, which is of {sorted(moved)}")
+
     # Processes of ours
 
     def start_query(self, *, until_drained: bool = False, triggers: int = 0, lends: bool = False) -> Thread:
@@ -606,14 +698,16 @@ class Schedule:
         if self._changes_mode:
             mode = self._modes_of_runs.choice(MODES)
             self.world.note(f"from now on deleteAfter is {mode}")
-            self.world.options = replace(self.world.options, delete_after=mode)
+            for site in self.sites:
+                site.world.options = replace(site.world.options, delete_after=mode)
         rivals = self._processes("query")
         if rivals:
             self._with_rivals.update([process, *rivals])
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
         checkpoint, is_free = self.checkpoint, not (until_drained or triggers)
-        self.laws.checkpoint_of[process.name] = checkpoint
+        for site in self.sites:
+            site.laws.checkpoint_of[process.name] = site.history_in(checkpoint)
         triggers = triggers or self.rng.randint(1, 8)
         # Leftovers hide messages again and again, and AvailableNow waits for no longer than one timeout.
         with_leftovers = bool(self._processes("task")) or self.climate.chaos.get("copy of a task", 0.0) > 0
@@ -629,20 +723,14 @@ class Schedule:
 
         def run() -> None:
             try:
-                began, first = self.laws.begins(), max(0, len(checkpoint.offsets) - 1)
+                began = {site: site.laws.begins() for site in self.sites}
+                first = {site: max(0, len(site.history_in(checkpoint).offsets) - 1) for site in self.sites}
                 aside = self.laws.marked() & self.world.present()
-                self._to_lose = began.waiting if loses_attempt else frozenset()
+                self._to_lose = began[self.site].waiting if loses_attempt else frozenset()
                 self._is_lent = False
-                query = SimulatedQuery(
-                    self,
-                    checkpoint,
-                    tells_start=self.tells_start,
-                    available_now=available_now,
-                    is_wrapped=is_wrapped,
-                    reads=reads,
-                )
-                self._drivers[process] = query.driver
-                counted = self.world.counted
+                query = self._make_query(checkpoint, available_now=available_now, is_wrapped=is_wrapped, reads=reads)
+                self._running[process] = query
+                counted = {site: site.world.counted for site in self.sites}
                 if available_now and is_followed:
                     self.hub.sleep(2)  # SQS tells its time in whole seconds
                     if lends:
@@ -650,7 +738,8 @@ class Schedule:
                     for _ in range(6):
                         self._send(OTHER_GROUPS if lends else GROUPS)
                 query.resume()
-                self.laws.goes_on(checkpoint, query.offsets)
+                for history in query.histories:
+                    history.site.laws.goes_on(history.checkpoint, history.offsets)
                 if until_drained:
                     self._drain(query)
                     return
@@ -658,11 +747,17 @@ class Schedule:
                     while query.trigger():
                         pass
                     # Where nothing of its last micro-batch was read, it ends.
-                    tasked = [batch for batch in range(first, len(query.offsets)) if query.offsets[batch].partitions]
-                    is_unread = is_first and bool(tasked) and self._mode(tasked[-1]) == "none"
-                    if process not in self._with_rivals and not is_unread:
-                        counted -= len(aside - self.world.present())  # it has settled these, and served none
-                        self.laws.ended_well(query.told(began, first, counted, waits_for_holds=not with_leftovers))
+                    counted[self.site] -= len(aside - self.world.present())  # it has settled these, and served none
+                    for history in query.histories:
+                        site, offsets = history.site, history.offsets
+                        tasked = [batch for batch in range(first[site], len(offsets)) if offsets[batch].partitions]
+                        is_unread = is_first and bool(tasked) and self._mode_of(query, history, tasked[-1]) == "none"
+                        is_served = site.is_served_since(began[site].at)
+                        if process not in self._with_rivals and not is_unread and is_served:
+                            run = history.told(
+                                began[site], first[site], counted[site], waits_for_holds=not with_leftovers
+                            )
+                            site.laws.ended_well(run)
                     return
                 for _ in range(1 if is_wrapped else triggers):
                     query.trigger()
@@ -675,20 +770,38 @@ class Schedule:
         self._query = self.hub.spawn(process, run)
         return self._query
 
-    def _drain(self, query: Query) -> None:
+    def _make_query(self, checkpoint: Checkpoint, **arguments: Any) -> SimulatedQuery | SharedQuery:
+        if isinstance(checkpoint, SharedCheckpoint):
+            return SharedQuery(self, checkpoint, tells_start=self.tells_start, **arguments)
+        return SimulatedQuery(self, checkpoint, tells_start=self.tells_start, **arguments)
+
+    def _mode_of(self, query: SimulatedQuery | SharedQuery, history: History, batch: int) -> str:
+        """Return how much is read of a batch, by its number in the queue's own history."""
+        if isinstance(query, SharedQuery):
+            batch = query.checkpoint.batch_of(history.site.key, batch)
+        return self._mode(batch)
+
+    def _drain(self, query: SimulatedQuery | SharedQuery) -> None:
         most = LONGEST_DRAIN + len(self._deduplication_ids)  # in the worst case it takes one at a time
+        if self.neighbour is not None:
+            most += LONGEST_DRAIN + self.neighbour.sent_count()
         for _ in range(most):
-            offered = self.laws.offers()
+            offered = [(site, site.laws.offers()) for site in self.sites]
             if query.trigger():
                 continue
-            if self.world.depth() == (0, 0):
+            if all(site.world.depth() == (0, 0) for site in self.sites):
                 self._audit_idleness(query)
                 return
-            self.laws.idle_over(offered)
-        self.laws.violate(f"progress: {self.world.depth()} are left after {most} micro-batches")
+            for site, each in offered:
+                site.laws.idle_over(each)
+        depths = [site.world.depth() for site in self.sites]
+        self.laws.violate(f"progress: {depths[0] if len(depths) == 1 else depths} are left after {most} micro-batches")
 
-    def _audit_idleness(self, query: Query) -> None:
+    def _audit_idleness(self, query: SimulatedQuery | SharedQuery) -> None:
         """An empty queue costs one long poll, and no micro-batch."""
+        if isinstance(query, SharedQuery):
+            self._audit_shared_idleness(query)
+            return
         first, began_at = len(self.world.trace), self.hub.now()
         if query.trigger():
             return  # something came meanwhile
@@ -697,6 +810,23 @@ class Schedule:
         calls = [event for event in steps if event.startswith("after ") and "/" not in event]
         if calls != ["after ReceiveMessage "] or self.hub.now() - began_at != self.world.options.wait_time_s:
             self.laws.violate(f"idle is cheap: {calls} in {self.hub.now() - began_at} s")
+
+    def _audit_shared_idleness(self, query: SharedQuery) -> None:
+        """Two empty queues cost one long poll each, again and again, a count each minute, and no micro-batch."""
+        wait_s = self.world.options.wait_time_s
+        first, began_at = len(self.world.trace), self.hub.now()
+        for _ in range(5):
+            if query.trigger():
+                return  # something came meanwhile
+        own, spent_s = f"{self.hub.current_process.name} ", self.hub.now() - began_at
+        steps = [event for _, who, event in self.world.trace[first:] if f"{who} ".startswith(own)]
+        calls = Counter(event for event in steps if "after " in event and "/" not in event)
+        labels = [site.world.label for site in self.sites]
+        polls = [calls.pop(f"{label}after ReceiveMessage ", 0) for label in labels]
+        counts = [calls.pop(f"{label}after GetQueueAttributes ", 0) for label in labels]
+        is_cheap = all(4 <= each <= 6 for each in polls) and max(counts) <= 1
+        if calls or spent_s != 5 * wait_s or not is_cheap:
+            self.laws.violate(f"idle is cheap: {polls} polls, {counts} counts and {dict(calls)} in {spent_s} s")
 
     def _reads(self, batch: int, count: int) -> range | None:
         mode = self._mode(batch)
@@ -708,60 +838,72 @@ class Schedule:
         """The same for every replay of the batch, as it would be for a function of the batch id."""
         return self._modes[batch] if batch < len(self._modes) else "all"
 
-    def launch(self, plan: PartitionPlan, *, is_retried: bool = False) -> Attempt:
+    def launch(self, plan: PartitionPlan, site: Site, *, is_retried: bool = False) -> Attempt:
         """Start an attempt of a task. `is_retried` says that nobody else tries again if it fails."""
         key = plan.epoch, plan.partition
-        self._launched[key] += 1
-        attempt = Attempt(plan)
-        process = Process(f"task {plan.epoch}/{plan.partition} #{self._launched[key]}")
+        site.launched[key] += 1
+        attempt = Attempt(plan, site)
+        process = Process(f"task {plan.epoch}/{plan.partition} #{site.launched[key]}{site.suffix}")
+        laws, may_go = site.laws, self.neighbour is not None
         most_links = self._stops.randint(0, 3) if self._stops.random() < self._stop_share else None
 
         def run() -> None:
             rows: list[Row] = []
             try:
                 if most_links is not None:
-                    self.laws.served_partly(plan, read(self.world, plan, most_links))
+                    laws.served_partly(plan, read(site.world, plan, most_links, may_go=may_go))
                 try:
-                    read(self.world, plan, rows=rows)
+                    read(site.world, plan, rows=rows, may_go=may_go)
                 except BaseException:
-                    self.laws.served_partly(plan, rows)
+                    laws.served_partly(plan, rows)
                     raise
             except Exception as error:
                 attempt.error = error
                 self._task_failed(process, error)
                 if is_retried:
-                    self.launch(plan)
+                    self.launch(plan, site)
             else:
-                self.laws.served(plan, rows)
+                laws.served(plan, rows)
                 attempt.rows = rows
 
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
-        self._recent.append(plan)
-        self._plans[process] = plan
-        self.laws.launched(process.name, plan)
+        self._recent.append((plan, site))
+        self._tasks[process] = plan, site
+        if site is self.site:
+            self._plans[process] = plan
+        laws.launched(process.name.removesuffix(site.suffix), plan)
         attempt.thread = self.hub.spawn(process, run)
         return attempt
 
     def _task_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
         is_late = isinstance(error, (EpochSettledError, FencedError))
+        plan, site = self._tasks[process]
+        name = process.name.removesuffix(site.suffix)
         if is_late:
-            self.laws.came_late(process.name, self._plans[process])
-        self.laws.failed(process.name)
+            site.laws.came_late(name, plan)
+        site.laws.failed(name)
         if not is_late:  # else a leftover's proper end
             self.judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
     def _query_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
-        if isinstance(error, DataLossError) and self.laws.is_over(self.laws.checkpoint_of[process.name]):
+        is_over = any(site.laws.is_over(site.laws.checkpoint_of[process.name]) for site in self.sites)
+        if isinstance(error, DataLossError) and is_over:
             return  # another query has taken the journal over
+        self._judge_refusal(process, error)
         if process in self._with_rivals and "goes back" not in str(error):
             self.judge(
                 process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=JournalCorruptError
             )
         else:
             self.judge(process, error, (SqsFifoError, TaskFailedError), never=(DataLossError, JournalCorruptError))
+
+    def _judge_refusal(self, process: Process, error: Exception) -> None:
+        """One queue of several that is not there, or not ours to call, ends nothing."""
+        if self.neighbour is not None and is_about_queue(error):
+            self.laws.violate(f"progress: {process.name} ends as one queue of two is refused: {error}")
 
     def judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
         if not isinstance(error, expected):
@@ -788,6 +930,9 @@ class Schedule:
         hub.next_chaos = lambda: rng.randint(1, 2 * self.climate.steps_between)
         for _ in range(rng.randint(1, 6)):
             self._send()
+        if self.neighbour is not None:
+            for _ in range(self.neighbour.dice.randint(1, 6)):
+                self.neighbour.send()
         runs = 1 if self.is_calm else rng.randint(1, 4)
         if self._has_outages:
             runs = self._outages.randint(3, 8)
@@ -796,7 +941,7 @@ class Schedule:
             self._run_query()
             if self.laws.violations:
                 return
-            if self.laws.is_over(self.checkpoint):
+            if self._is_over(self.checkpoint):
                 self._begin_anew()
             if self._query is not None:
                 self.laws.is_calm = False
@@ -812,6 +957,8 @@ class Schedule:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
         self.climate = CLEAR
+        if self.neighbour is not None:
+            self.neighbour.be_well()
         if self.world.bucket is not None:
             self.world.bucket.clear()
         if self._operators is not None:
@@ -819,9 +966,10 @@ class Schedule:
         if self.laws.has_turns:
             for process in self._processes("query"):
                 self.hub.kill(process)  # it may settle what leaves the other one behind
-            if self.laws.is_over(self.checkpoint):
+            if self._is_over(self.checkpoint):
                 self._begin_anew()
-        begun = max(self._begun, len(self.laws.checkpoints[0].offsets))
+        oldest = self.laws.checkpoints[0]
+        begun = max(self._begun, len(oldest.log if isinstance(oldest, SharedCheckpoint) else oldest.offsets))
         self._modes = self._modes[:begun]  # a batch that runs again runs as before
         hub.advance(61)  # what others hold
         if rng.random() < 0.3:
@@ -834,15 +982,26 @@ class Schedule:
         if self.laws.violations:
             return
         # What leftovers of tasks wrote, and the ledger of the last epoch, go with the next commit.
-        self._send()
-        self.start_query(until_drained=True)
-        self._run_query()
-        if not self.laws.violations:
-            self.laws.audit()
+        self._drain_once_more()
         if not self.laws.violations and self._replays.random() < 0.15:
             self._replay_in_time()
         if not self.laws.violations and self.tells_start and self._lends.random() < 0.05:
             self._lose_what_waits()
+
+    def _drain_once_more(self) -> None:
+        """Send to each queue, drain all, and audit."""
+        self._send()
+        if self.neighbour is not None:
+            self.neighbour.send()
+        self.start_query(until_drained=True)
+        self._run_query()
+        if not self.laws.violations:
+            self._audit()
+
+    def _audit(self) -> None:
+        self.share_mood()
+        for site in self.sites:
+            site.laws.audit()
 
     def _lose_what_waits(self) -> None:
         """An AvailableNow run whose first task dies with all that waited, while what is newer is there to be served.
@@ -861,7 +1020,7 @@ class Schedule:
         self.start_query(until_drained=True)
         self._run_query()
         if not self.laws.violations:
-            self.laws.audit()
+            self._audit()
 
     def _replay_in_time(self) -> None:
         """The query is killed while its sink writes, and started again before what it holds lapses.
@@ -885,18 +1044,13 @@ class Schedule:
         self._run_query()
         self.laws.has_taken_over()
         self.is_sink_slow = False
-        if self.laws.violations:
-            return
-        self._send()
-        self.start_query(until_drained=True)
-        self._run_query()
         if not self.laws.violations:
-            self.laws.audit()
+            self._drain_once_more()
 
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
+        Of any queue. Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
         received before may leave them to the next one. One whose messages have expired since it received them, or stand
         behind such in their groups, counts for nothing. And the first run has nothing new where it has to repeat a
         batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved
@@ -905,36 +1059,54 @@ class Schedule:
         self.laws.is_calm = False
         for process in self.hub.alive():
             self.hub.kill(process)
-        own = {
-            batch
-            for checkpoint, batch, rows in self._lost_batches
-            if checkpoint is self.checkpoint and rows <= self.laws.marked()
-        }
-        misses = -bool(own - self.checkpoint.committed)
+        histories = [site.history_in(self.checkpoint) for site in self.sites]
+        repeats = any(
+            history is each and batch not in each.committed and rows <= self.laws.marked()
+            for history, batch, rows in self._lost_batches
+            for each in histories
+        )
+        misses = -repeats
         for _ in range(self.rng.randint(3, 12)):
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()
-            waiting = self.world.present() - served - self.laws.marked()
-            marked = self.world.present() & self.laws.marked()
-            known, times = self.laws.known(waiting | marked), self.laws.known(waiting)
+            waiting = self._present() - served - self.laws.marked()
+            marked = self._present() & self.laws.marked()
+            known, times = self._known(waiting | marked), self._known(waiting)
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
                 return
             if self._query is not None:
                 self.hub.kill(self._query.process)
-            has_settled = bool(marked - self.world.present() - self.laws.taken_away())
-            has_settled_alone = has_settled and self.laws.known(waiting) == times
-            received = {each for each, count in self.laws.known(waiting).items() if count > times.get(each, 0)}
-            misses = 0 if self._served() - served or has_settled_alone else misses + (not self.laws.are_lost(received))
-            has_met_known = self.laws.known(known) != known
-            if misses > int(has_met_known) and waiting & self.world.present():
+            has_settled = bool(marked - self._present() - self.laws.taken_away())
+            has_settled_alone = has_settled and self._known(waiting) == times
+            received = {each for each, count in self._known(waiting).items() if count > times.get(each, 0)}
+            misses = 0 if self._served() - served or has_settled_alone else misses + (not self._are_lost(received))
+            has_met_known = self._known(known) != known
+            if misses > int(has_met_known) and waiting & self._present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
                 return
 
     def _served(self) -> set[str]:
         """Return the ids of what the query of the present checkpoint has put into its sink."""
-        return {row.message_id for rows in self.checkpoint.rows() for row in rows}
+        histories = [site.history_in(self.checkpoint) for site in self.sites]
+        return {row.message_id for history in histories for rows in history.rows() for row in rows}
+
+    def _present(self) -> set[str]:
+        """Return the ids of all messages of all queues."""
+        return set[str]().union(*(site.world.present() for site in self.sites))
+
+    def _known(self, messages: Iterable[str]) -> dict[str, int]:
+        """Return how often each of the messages was received, of those that were."""
+        wanted = list(messages)
+        return {each: count for site in self.sites for each, count in site.laws.known(wanted).items()}
+
+    def _are_lost(self, received: set[str]) -> bool:
+        """Return whether `Laws.are_lost` of all these, each by its own queue."""
+        parts = [received & site.laws.known(received).keys() for site in self.sites]
+        return any(parts) and all(
+            site.laws.are_lost(part) for site, part in zip(self.sites, parts, strict=True) if part
+        )
 
     def _run_query(self) -> None:
         self.hub.run(lambda: bool(self.laws.violations) or self._query is None or self._query.is_done)
@@ -950,20 +1122,25 @@ class Schedule:
         dice = random.Random(f"{self.seed}/ids")
         random.seed(self.seed)  # tenacity's pauses
 
-        def client(*_: object) -> SqsClient:
-            return self.world.client
+        routed = RoutedClient(*(site.world for site in self.sites))
+
+        def client(*_: object) -> SqsClient | RoutedClient:
+            return self.world.client if self.neighbour is None else routed
 
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
+        def laws_of(journal: Journal) -> Laws:
+            return next((site.laws for site in self.sites if site.world.store is journal.store), self.laws)
+
         def claim(journal: Journal, about: Mapping[str, Any], *, after: int | None = None) -> int:
             number = really_claim(journal, about, after=after)
-            self.laws.has_claimed(number)
+            laws_of(journal).has_claimed(number)
             return number
 
         def release(queue: Queue, receipts: Iterable[Receipt]) -> Counter[Outcome]:
             asked = list(receipts)
-            self.laws.asks_to_release(asked)
+            next(site for site in self.sites if site.world.url == queue._url).laws.asks_to_release(asked)
             return really_release(queue, asked)
 
         really_claim, really_release = Journal.claim, Queue.release
@@ -974,6 +1151,8 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.owner._machine", return_value=""),  # so that operators have to ask
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.driver.chains.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.source.driver.member.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.source.driver.union.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.driver.planning.MESSAGES_PER_PARTITION", 4),
             mock.patch("sqs_fifo_spark.source.task.receiver.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.source.task.demand.MAX_ENTRIES", self._most_in_a_receive),

@@ -6,7 +6,7 @@ import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import cast
+from typing import Any, cast
 
 from sqs_fifo_spark.payloads.buckets import Buckets
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -50,17 +50,7 @@ class Query:
     ) -> None:
         self.world = world
         self.checkpoint = checkpoint or world.checkpoint
-        self.driver = Driver(
-            world.options,
-            queue=Queue(world.options, world.clock, world.pool),
-            store=lambda: world.store,
-            clock=world.clock,
-            pool=world.pool,
-            payload_deletes=PayloadDeletes(
-                world.bucket.delete if world.bucket is not None and world.options.delete_payloads else None,
-                world.pool("payload-delete", 1),
-            ),
-        )
+        self.driver: Driver = make_driver(world, Queue(world.options, world.clock, world.pool))
         self.startless = StartlessDriver(self.driver)
         # Spark looks at the logs when it starts, and goes on from there by itself.
         self.offsets = list(self.checkpoint.offsets)
@@ -162,16 +152,39 @@ class Query:
         raise AssertionError(f"not drained: {self.world.depth()} after {limit} triggers")
 
 
+def make_driver(world: World, queue: Queue, make: type[Driver] = Driver, **of_union: Any) -> Any:
+    """Return the driver of a world's queue."""
+    return make(
+        world.options,
+        queue=queue,
+        store=lambda: world.store,
+        clock=world.clock,
+        pool=world.pool,
+        payload_deletes=PayloadDeletes(
+            world.bucket.delete if world.bucket is not None and world.options.delete_payloads else None,
+            world.pool("payload-delete", 1),
+        ),
+        **of_union,
+    )
+
+
 _COLUMNS = ("messageId", "messageGroupId", "sequenceNumber", "body")
 
 
-def read(world: World, plan: PartitionPlan, most_links: int | None = None, rows: list[Row] | None = None) -> list[Row]:
+def read(
+    world: World,
+    plan: PartitionPlan,
+    most_links: int | None = None,
+    rows: list[Row] | None = None,
+    *,
+    may_go: bool = False,
+) -> list[Row]:
     """One attempt of a task, in a process of its own; it may stop early, as one does whose rows have a limit.
 
     `rows`, which it returns, has what it has read by then, should it fail or be killed.
     """
     plan = pickle.loads(pickle.dumps(plan))
-    queue = Queue(world.options, world.clock, world.pool)
+    queue = Queue(world.options, world.clock, world.pool, may_go=may_go)
     rows = [] if rows is None else rows
     journal = Journal(world.store, plan.journal)
     payloads = Payloads(world.options, cast("Buckets | None", world.bucket), world.pool)

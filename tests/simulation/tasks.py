@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
-from tests.simulation.climate import PAUSES_S
-from tests.simulation.hub import Thread
-from tests.simulation.laws import CLAIM, AvailableNowRun, Offered
+from tests.simulation.hub import Hub, Thread
+from tests.simulation.laws import CLAIM, AvailableNowRun, Laws, Offered
+from tests.simulation.sites import Site
 from tests.simulation.spark import Query
-from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row
+from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -29,26 +30,55 @@ class TaskFailedError(Exception):
 class Attempt:
     """One attempt of a task, in a process of its own."""
 
-    def __init__(self, plan: PartitionPlan) -> None:
+    def __init__(self, plan: PartitionPlan, site: Site) -> None:
         self.plan = plan
+        self.site = site
         self.rows: list[Row] | None = None
         self.error: Exception | None = None
         self.thread: Thread
 
 
-class SimulatedQuery(Query):
-    """A query whose tasks are processes, with retries; a sink that may be slow, and functions that read twice."""
+class WatchedDriver(Driver):
+    """A driver on which the laws look as it is asked for work."""
 
-    def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
-        super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
-        self._schedule = schedule
+    laws: Laws
+    world: World
+
+    def latest_offset(self, start: Offset, max_messages: int | None = None) -> Offset:
+        newest, was = self._newest_claim(), self.announced
+        end = super().latest_offset(start, max_messages)
+        if end not in (start, was):
+            self._judge(newest)
+        return end
+
+    def announce_blindly(self) -> Offset:
+        newest = self._newest_claim()
+        end = super().announce_blindly()
+        self._judge(newest)
+        return end
+
+    def _newest_claim(self) -> str:
+        return max(filter(CLAIM.fullmatch, self.world.store.under("drivers/")), default="")
+
+    def _judge(self, newest: str) -> None:
+        if newest > f"drivers/{self._owned(None).claim:020d}.json":
+            self.laws.violate("one owner: a driver went on though another had claimed the journal")
+
+
+class History:
+    """The batches of one run that move one queue, by their numbers in that queue's own history."""
+
+    def __init__(self, site: Site, checkpoint: Checkpoint, offsets: list[Offset], hub: Hub) -> None:
+        self.site = site
+        self.checkpoint = checkpoint
+        self.offsets = offsets
+        self._hub = hub
         self.over_at: dict[int, float] = {}
         """End of each batch of this run."""
-        self._received_by: dict[int, int] = {}
+        self.received_by: dict[int, int] = {}
         """Number of receives by then."""
-        self.lapse_at = self.world.clock.now() + (VISIBILITY_S if self.world.in_flight else 0)
+        self.lapse_at = hub.now() + (VISIBILITY_S if site.world.in_flight else 0)
         """Time by which the last hold has lapsed that was there when the run began, or when its tasks last ran."""
-        self._announced: Offset | None = None
         self.tasked: int | None = None
         """The last batch with tasks."""
         self.offered: Offered | None = None
@@ -57,6 +87,26 @@ class SimulatedQuery(Query):
     def rows(self, batch: int) -> list[list[Row]]:
         """Return what a batch has put into the sink, by partition."""
         return list(self.checkpoint.sink.get(batch, {}).values())
+
+    def logs(self, end: Offset) -> None:
+        """Judge the next entry, which the offset log has just got, after `last`."""
+        laws, last = self.site.laws, self.offsets[-2].epoch if len(self.offsets) > 1 else 0
+        laws.logs(self.checkpoint)
+        laws.logged.add((end.epoch, end.plan))
+        if end.epoch <= last:
+            laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
+
+    def begins_tasks(self) -> None:
+        self.offered = self.site.laws.offers()
+
+    def ends_tasks(self) -> None:
+        self.lapse_at, self.tasked = self._hub.now() + VISIBILITY_S, len(self.offsets) - 1
+
+    def is_over(self, batch: int) -> None:
+        """Take note of the end of a batch, which Spark has committed."""
+        self.over_at[batch] = self._hub.now()
+        self.received_by[batch] = self.site.laws.receives
+        self.site.laws.committed(self.checkpoint, batch)
 
     def told(self, began: Offered, first: int, counted: int, *, waits_for_holds: bool) -> AvailableNowRun:
         """Return what this run has done since it began, with the batch `first`."""
@@ -69,13 +119,14 @@ class SimulatedQuery(Query):
             total += len(rows[batch])
             if rows[batch] and batch not in served_old and batch in self.over_at and total >= counted:
                 newer_at = min(newer_at, self.over_at[batch])
+        laws = self.site.laws
         return AvailableNowRun(
-            query=self._schedule.hub.current_name,
+            query=self._hub.current_name,
             began=began,
             last=self.offered or began,
-            polled=max(self._schedule.laws.polled(began), self.offered or began, key=lambda offered: offered.at),
+            polled=max(laws.polled(began), self.offered or began, key=lambda offered: offered.at),
             received_old=max(
-                [began.received, *(self._received_by[batch] for batch in served_old if batch in self.over_at)]
+                [began.received, *(self.received_by[batch] for batch in served_old if batch in self.over_at)]
             ),
             rows=sum(len(rows[batch]) for batch in rows if batch in self.over_at),
             counted=counted,
@@ -85,13 +136,46 @@ class SimulatedQuery(Query):
             waits_for_holds=waits_for_holds,
         )
 
+
+def run_tasks(schedule: Schedule, plans: Sequence[tuple[Site, PartitionPlan]], *, slots: int) -> list[list[Row]]:
+    """Return the rows of these tasks, which run in so many slots, with retries."""
+    rows: dict[int, list[Row]] = {}
+    failures: Counter[int] = Counter()
+    pending, running = list(range(len(plans))), dict[int, Attempt]()
+    while pending or running:
+        while pending and len(running) < slots:
+            site, plan = plans[pending[0]]
+            running[pending.pop(0)] = schedule.launch(plan, site)
+        schedule.hub.wait_until(lambda: any(attempt.thread.is_done for attempt in running.values()))  # noqa: B023
+        over = {index: attempt for index, attempt in running.items() if attempt.thread.is_done}
+        running = {index: attempt for index, attempt in running.items() if index not in over}
+        for index, attempt in over.items():
+            if attempt.rows is not None:
+                rows[index] = attempt.rows
+                continue
+            failures[index] += 1
+            if failures[index] == MAX_FAILURES:
+                raise TaskFailedError(f"partition {attempt.plan.partition}: {attempt.error or 'killed'}")
+            pending.append(index)
+    return [rows[index] for index in range(len(plans))]
+
+
+class SimulatedQuery(Query):
+    """A query whose tasks are processes, with retries; a sink that may be slow, and functions that read twice."""
+
+    def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
+        super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
+        self._schedule = schedule
+        self.histories = [History(schedule.site, checkpoint, self.offsets, schedule.hub)]
+        self._announced: Offset | None = None
+
+    def drivers_of(self, site: Site) -> list[Driver]:
+        """Return the drivers of a queue."""
+        return [self.driver]
+
     def log(self, end: Offset) -> None:
-        last = self.offsets[-1].epoch if self.offsets else 0
         super().log(end)
-        self._schedule.laws.logs(self.checkpoint)
-        self._schedule.laws.logged.add((end.epoch, end.plan))
-        if end.epoch <= last:
-            self._schedule.laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
+        self.histories[0].logs(end)
 
     def plans(self, batch: int) -> list[PartitionPlan]:
         plans = super().plans(batch)
@@ -104,35 +188,13 @@ class SimulatedQuery(Query):
         if rng.random() < 0.1 and plans and plans != self.plans(len(self.offsets) - 1)[: len(plans)]:
             schedule.laws.violate("one content: the same batch is planned in another way")
         if plans:
-            self.offered = schedule.laws.offers()
-        rows: dict[int, list[Row]] = {}
+            self.histories[0].begins_tasks()
+        rows: list[list[Row]] = []
         for _ in range(rng.choice((1, 1, 1, 2))):
-            rows = self._run_tasks(plans, slots=rng.randint(1, 3))
+            rows = run_tasks(schedule, [(schedule.site, plan) for plan in plans], slots=rng.randint(1, 3))
         if plans:
-            self.lapse_at, self.tasked = schedule.hub.now() + VISIBILITY_S, len(self.offsets) - 1
-        return rows
-
-    def _run_tasks(self, plans: list[PartitionPlan], *, slots: int) -> dict[int, list[Row]]:
-        schedule = self._schedule
-        rows: dict[int, list[Row]] = {}
-        failures: Counter[int] = Counter()
-        pending, running = list(plans), list[Attempt]()
-        while pending or running:
-            while pending and len(running) < slots:
-                running.append(schedule.launch(pending.pop(0)))
-            schedule.hub.wait_until(lambda: any(attempt.thread.is_done for attempt in running))  # noqa: B023
-            over = [attempt for attempt in running if attempt.thread.is_done]
-            running = [attempt for attempt in running if attempt not in over]
-            for attempt in over:
-                index = attempt.plan.partition
-                if attempt.rows is not None:
-                    rows[index] = attempt.rows
-                    continue
-                failures[index] += 1
-                if failures[index] == MAX_FAILURES:
-                    raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
-                pending.append(attempt.plan)
-        return rows
+            self.histories[0].ends_tasks()
+        return {plan.partition: each for plan, each in zip(plans, rows, strict=True)}
 
     def latest_offset(self, start: Offset | None) -> Offset:
         if self.offsets:
@@ -152,15 +214,9 @@ class SimulatedQuery(Query):
         return has_run
 
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
-        if self._schedule.is_sink_slow:
-            self._schedule.others_go_on()
-            self._schedule.hub.sleep(LAPSE_S)
-        elif self._schedule.rng.random() < 0.15:
-            self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))
+        self._schedule.writes_to_sink()
         super().to_sink(batch, rows)
 
     def run(self, batch: int) -> None:
         super().run(batch)
-        self.over_at[batch] = self.world.clock.now()
-        self._received_by[batch] = self._schedule.laws.receives
-        self._schedule.laws.committed(self.checkpoint, batch)
+        self.histories[0].is_over(batch)

@@ -44,6 +44,7 @@ _REFUSALS = {
     "refused": ("InternalFailure", 500),
     "throttled": ("ThrottlingException", 400),
     "denied": ("AccessDenied", 403),
+    "missing": ("AWS.SimpleQueueService.NonExistentQueue", 400),
 }
 
 
@@ -226,12 +227,13 @@ class World:
         attributes: dict[str, str] | None = None,
         *,
         any_order: bool = False,
+        name: str = "q.fifo",
         **options: str,
     ) -> None:
         """`any_order` lets the queue hand out groups in any order, rather than those first that became free first."""
         self.clock = clock or ManualClock()
         self.model = FifoModel(self.clock, random.Random(seed), any_order=any_order)
-        self.url = self.create_queue("q.fifo", **(attributes or {}))
+        self.url = self.create_queue(name, **(attributes or {}))
         self.options = parse_source_options(
             {
                 "queueUrl": self.url,
@@ -244,13 +246,15 @@ class World:
         self.store = MemoryStore(self.step, self.clock)
         self.client = SqsClient(self)
         self.trace: list[tuple[float, str, str]] = []
+        self.label = ""
+        """Before each of its lines, in a trace of several queues."""
         self.events: list[Any] = []
         self.model.on_event(self.events.append)
         self.on_step: Callable[[str], None] = lambda event: None
         self.actor: Callable[[], str] = lambda: ""
         """Returns the name of the process that takes the step."""
         self.fault: Callable[[str], str] = lambda action: ""
-        """Returns the fate of a call: "refused", "throttled" or "denied" has no effect, "lost" has no answer."""
+        """Returns the fate of a call: "refused", "throttled", "denied" or "missing" has no effect, "lost" no answer."""
         self.failing_renewals: Callable[[list[str]], str] = lambda receipt_handles: ""
         """Return the fate of a renewal, if it has one: the same; and one that "hangs" never comes to SQS."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
@@ -296,7 +300,7 @@ class World:
 
     def note(self, event: str) -> None:
         """Write a line of the trace."""
-        self.trace.append((self.clock.now() - BEGAN_AT, self.actor(), event))
+        self.trace.append((self.clock.now() - BEGAN_AT, self.actor(), f"{self.label}{event}"))
 
     def step(self, event: str) -> None:
         self.note(event)

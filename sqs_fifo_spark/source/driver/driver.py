@@ -217,6 +217,11 @@ class Driver:
         """
         return min(count, 1) if carried and self._options.payloads == "s3" else count
 
+    @property
+    def has_announced_again(self) -> bool:
+        """True if the announced epoch is one that Spark's log has lost."""
+        return self._epochs.next is not None and self._epochs.next.is_replay
+
     def expected(self, end: Offset) -> int:
         """Return about how many messages the epoch `end` can get that is to be planned."""
         return self._epochs.expected(end)

@@ -33,6 +33,8 @@ class Member:
         self.is_polling = False
         """True if the question's long poll has begun, if it needs one: it may take as long as SQS waits."""
         self.has_answered = False
+        self.has_looked = False
+        """True if it has come back from a look for work since the union was asked last."""
         self._make = make
         self._changed = changed
         self._driver: Driver | None = None
@@ -75,7 +77,7 @@ class Member:
 
     def ask(self, question: Callable[[], Any]) -> None:
         """Have `question`, a call of the driver, answered in a thread of its own: see `take`."""
-        self.is_asked, self.is_polling, self.has_answered = True, False, False
+        self.is_asked, self.is_polling, self.has_answered, self.has_looked = True, False, False, False
         # A daemon: at the end of the process nobody waits for a long poll.
         threading.Thread(target=self._run, args=(question,), name=f"sqs-fifo-ask-{self.key}", daemon=True).start()
 
@@ -87,6 +89,16 @@ class Member:
         if error is not None:
             raise error
         return answer
+
+    def hold(self, answer: Any) -> None:
+        """Have this answer, which was taken, wait to be taken again."""
+        self._answer, self.is_asked, self.has_answered = answer, True, True
+
+    def comes_back(self) -> None:
+        """Say that one look for work is over. Called by the question."""
+        with self._changed:
+            self.has_looked = True
+            self._changed.notify_all()
 
     def discard(self) -> None:
         """Give the driver up, as a query does that ends: the next one goes on from Spark's log. Waits for nothing."""

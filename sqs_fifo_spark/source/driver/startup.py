@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.aws.calls import QueueFacts
-from sqs_fifo_spark.errors import DataLossError
+from sqs_fifo_spark.errors import AccessDeniedError, DataLossError, JournalUnavailableError, QueueNotFoundError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process
 from sqs_fifo_spark.source.plan import older_deals
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Queue, is_about_queue
 
 _log = logging.getLogger(__name__)
 FEWEST_RECEIVES = 3
@@ -46,16 +46,28 @@ class Preflight:
     """Queue and store of one driver, each checked once: their faults show before the first receive."""
 
     def __init__(self, queue: Queue, store: Store, options: SourceOptions) -> None:
-        """Check the queue. Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError."""
+        """Check the queue. Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError.
+
+        One of several queues may be gone while its last micro-batch is to run again, or to be settled: that needs the
+        journal alone. So it is refused only if it has none.
+        """
         self.store = store
-        self._facts = queue.describe()
-        queue.require_permissions()
-        _warn(self._facts, options)
+        self._arn: str | None = None
         self._is_store_checked = False
+        try:
+            facts = queue.describe()
+            queue.require_permissions()
+        except (AccessDeniedError, QueueNotFoundError) as error:
+            if not queue.may_go or not is_about_queue(error) or Journal.look(store) is None:
+                raise
+            queue.gone = error
+        else:
+            self._arn = facts.arn
+            _warn(facts, options)
 
     def find(self) -> Journal | None:
         """Return the journal that stands in the store. Raises JournalMismatchError, and the errors of the store."""
-        return Journal.find(self.store, self._facts.arn)
+        return Journal.look(self.store) if self._arn is None else Journal.find(self.store, self._arn)
 
     def find_or_make(self, now: float, found: Journal | None = None) -> Journal:
         """Return the journal in the store, perhaps `found` before; it is made at `now` if need be, without a claim."""
@@ -63,7 +75,9 @@ class Preflight:
         if not self._is_store_checked:
             Journal.check_store(self.store)
             self._is_store_checked = True
-        return found or Journal.create(self.store, self._facts.arn, first_claim(now))
+        if found is None and self._arn is None:
+            raise JournalUnavailableError(f"the journal at '{self.store.location}' is gone, and so is its queue.")
+        return found or Journal.create(self.store, str(self._arn), first_claim(now))
 
 
 def open_journal(preflight: Preflight, known: Offset | None, options: SourceOptions, now: float) -> OpenedJournal:

@@ -85,6 +85,8 @@ class QueueUnion:
         self._busy: frozenset[str] = frozenset()
         """Queues of the micro-batch that was announced last; all of them before the first one."""
         self._polls_until = -math.inf
+        self._has_begun = False
+        """True once all drivers were asked for their latest offsets."""
         self._is_available_now = False
         self._refusal: SqsFifoError | None = None
         """The error of the queue that was set aside last."""
@@ -120,24 +122,32 @@ class QueueUnion:
         self._refresh(known)
         began_at = self._clock.monotonic()
         self._polls_until = began_at + POLLS_S
+        for member in self._asked():
+            member.has_looked = False
         for member in self._free():
             self._ask_for_work(member, known, max_messages)
         until = math.inf if self._is_available_now else began_at + self._options.wait_time_s
         found: dict[str, Offset] = {}
+        is_first, self._has_begun = not self._has_begun, True
         while True:
-            self._wait(until, has_found=bool(found))
+            self._wait(until, has_found=bool(found), for_all=is_first)
             answered = [each for each in self._members.values() if each.has_answered]
             for member in answered:
                 offset = self._take_offset(member, known)
                 if offset is not None:
+                    until = until if found else self._clock.monotonic() + GRACE_S
                     found[member.url] = offset
-                    until = min(until, self._clock.monotonic() + GRACE_S)
             self._require_some()
-            if not answered and (found or self._clock.monotonic() >= until or not self._asked()):
+            if is_first and found:
+                found = self._of_one_batch(found)
+                break
+            is_first = False
+            if not answered:
                 break
             for member in answered if not found else ():
                 if member.is_free and member.is_polling:  # else it says the same again
                     self._ask_for_work(member, known, max_messages)
+                    member.has_looked = True
         if found:
             self._busy = frozenset(map(queue_key, found))
             self._last = known.moved(found, without=self._left(known))
@@ -154,7 +164,8 @@ class QueueUnion:
         for key, _, offset in end:
             member, before = self._members[key], start.of(key)
             # Before 4.2 a restart says by such a question where Spark is.
-            if before != offset or not (self._tells_start or (member.has_driver and member.driver.position)):
+            is_told = self._tells_start or start != end
+            if before != offset or not (is_told or (member.has_driver and member.driver.position)):
                 befores[key], ends[key] = before, offset
         moved = {key: offset for key, offset in ends.items() if befores[key] != offset}
         options = self._options
@@ -164,8 +175,9 @@ class QueueUnion:
         )
 
         def plans_of(member: Member) -> list[PartitionPlan]:
-            before = befores[member.key] or member.start or member.startless.initial_offset()
-            member.start = member.start or before
+            before = befores[member.key]
+            if before is None:  # Spark's log does not say where it began
+                before = member.start = member.start or member.startless.initial_offset()
             return member.startless.plan(before, ends[member.key], limits.get(member.key))
 
         answers = self._on_each([self._members[key] for key in ends], plans_of, is_strict=True)
@@ -179,14 +191,19 @@ class QueueUnion:
         """
         self._refresh(end)
         ends = {key: offset for key, _, offset in end}
-        resting = [each for each in self._members.values() if not each.is_asked and each.aside_until is None]
+        # One that has left the list is settled though it is refused: what cannot be deleted stands in its ledger.
+        resting = [
+            each
+            for each in self._members.values()
+            if not each.is_asked and (each.aside_until is None or each.key not in self._listed)
+        ]
         ready = [each for each in resting if each.key in ends and not each.has_settled(ends[each.key])]
 
         def settle(member: Member) -> None:
             if member.key in self._listed:
                 member.startless.commit(ends[member.key])
             else:
-                member.driver.commit(ends[member.key], logs_next=False)
+                member.driver.commit(ends[member.key], logs_next=member.driver.announced is not None)
 
         self._on_each(ready, settle)
 
@@ -242,7 +259,8 @@ class QueueUnion:
     def _member(self, url: str) -> Member:
         def make(before_poll: Callable[[], None]) -> Driver:
             driver = self._make_driver(url, before_poll, lambda waiting: self._most_partitions(member, waiting))
-            if self._is_available_now:
+            # Of one that is refused, or not in the list, the last micro-batch is all that there is to do.
+            if self._is_available_now and member.aside_until is None and member.key in self._listed:
                 driver.prepare_available_now()
             return driver
 
@@ -276,25 +294,49 @@ class QueueUnion:
             start = known.of(member.key) or member.start
             if start is None and self._tells_start:
                 start = member.start = member.startless.initial_offset()
+            if start is not None and member.driver.position is None and member.driver.announced is None:
+                member.startless.plan(start, start)  # a driver in the place of one that was refused knows no place
             while True:
                 offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
                 member.driver.recount()
+                member.comes_back()
                 has_ended = self._is_available_now or self._clock.monotonic() >= self._polls_until
                 if has_ended or not member.is_polling or offset != start or member.driver.gone is not None:
                     return offset
 
         member.ask(next_offset)
 
-    def _wait(self, until: float, *, has_found: bool) -> None:
-        """Wait for an answer; once something is found, for those that are not waiting for a poll; not after `until`."""
+    def _wait(self, until: float, *, has_found: bool, for_all: bool) -> None:
+        """Wait for an answer, or until there is none to wait for.
+
+        Once something is found, that is for those that are not waiting for a poll, and not after `until`. Else a poll
+        that has begun by then may be about to bring something, so each is waited for that has not come back once.
+        With `for_all` wait for each that is not waiting for a poll.
+        """
         with self._changed:
             while True:
                 asked, left_s = self._asked(), until - self._clock.monotonic()
-                if any(each.has_answered for each in asked) or left_s <= 0:
+                if for_all and not all(each.is_settled for each in asked):
+                    self._clock.wait_on(self._changed, math.inf)
+                    continue
+                if any(each.has_answered for each in asked) or (self._listed and not asked):
                     return
-                if (has_found and all(each.is_settled for each in asked)) or (self._listed and not asked):
+                if has_found and (left_s <= 0 or all(each.is_settled for each in asked)):
                     return
-                self._clock.wait_on(self._changed, left_s)
+                if not has_found and left_s <= 0 and all(each.has_looked for each in asked):
+                    return
+                self._clock.wait_on(self._changed, left_s if left_s > 0 else math.inf)
+
+    def _of_one_batch(self, found: dict[str, Offset]) -> dict[str, Offset]:
+        """Return what comes first of what was found first: what Spark's log has lost, and all of that.
+
+        The sink may have that micro-batch, and skips another one of its number: what is new comes after it.
+        """
+        members = {member.url: member for member in self._members.values()}
+        again = {url: offset for url, offset in found.items() if members[url].driver.has_announced_again}
+        for url in found.keys() - again.keys() if again else ():
+            members[url].hold(found[url])
+        return again or found
 
     def _take_offset(self, member: Member, known: Offsets) -> Offset | None:
         """Return the place of a queue that has work; None for one that has none, or is refused."""
@@ -325,13 +367,13 @@ class QueueUnion:
             raise self._refusal
 
     def _left(self, known: Offsets) -> frozenset[str]:
-        """Return the queues of `known` that are not in the list any more, and settled or gone; forget them."""
+        """Return the queues of `known` that are not in the list any more, and settled; forget them."""
         left = set()
         for key, _, offset in known:
             member = self._members[key]
             if key in self._listed or member.is_asked:
                 continue
-            if member.aside_until is not None or member.has_settled(offset):
+            if member.has_settled(offset):
                 member.discard()
                 left.add(key)
         for key in left:
