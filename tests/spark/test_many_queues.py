@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,16 @@ class Queues:
 
     def drain(self, query: StreamingQuery) -> None:
         def is_empty() -> bool:
-            require_alive(query)
             return not self.depths().total() and {row["messageId"] for row in self.rows()} >= self.sent.keys()
 
-        wait_until(is_empty, LONG_S, "all queues are empty")
+        self.wait(query, is_empty, "all queues are empty")
+
+    def wait(self, query: StreamingQuery, is_so: Callable[[], bool], what: str) -> None:
+        def look() -> bool:
+            require_alive(query)
+            return is_so()
+
+        wait_until(look, LONG_S, what)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the sink's rows in the order of micro-batches, files, and positions in a file."""
@@ -98,8 +105,7 @@ def test_each_message_of_each_queue_comes_once_and_in_order(rig: Rig) -> None:
     with rig.to_parquet(queues.source(maxMessagesPerTrigger=50)) as query:
         queues.send(30)
         queues.drain(query)
-        report = query.lastProgress["sources"][0]
-        assert "3 queues" in str(report)
+        assert "3 queues" in str(query.recentProgress[-1]["sources"][0])
         assert all(batch["numInputRows"] <= 50 for batch in micro_batches(query))
     queues.require_each_once_and_in_order()
     of_queue = {
@@ -154,17 +160,12 @@ def test_the_list_may_change_between_runs_while_a_micro_batch_is_not_committed(r
     gate = Gate(tmp_path / "gate")
     frame = queues.source("bids", "offers", visibilityTimeoutSeconds=4)
     with rig.to_parquet(frame.withColumn("body", gate.column(col("body")))) as query:
-        wait_until(lambda: gate.waiting or require_alive(query), LONG_S, "tasks are in mid-batch")
+        queues.wait(query, lambda: bool(gate.waiting), "tasks are in mid-batch")
     gate.open()
     with rig.to_parquet(queues.source("bids", "refunds", visibilityTimeoutSeconds=4)) as query:
         served = {row.message_id for row in rig.rows()}
 
-        def is_served() -> bool:
-            require_alive(query)
-            left = queues.depths()
-            return left["bids"] == left["refunds"] == 0
-
-        wait_until(is_served, LONG_S, "the two are empty")
+        queues.wait(query, lambda: not (queues.depths()["bids"] or queues.depths()["refunds"]), "the two are empty")
         assert served <= {row.message_id for row in rig.rows()}
     queues.send(5)
     with rig.to_parquet(queues.source(visibilityTimeoutSeconds=4)) as query:
@@ -195,10 +196,10 @@ def test_a_queue_that_is_created_later_is_found_by_its_name(rig: Rig) -> None:
     queues.sent.clear()
     queues.send(10)
     with rig.to_parquet(rig.spark.readStream.format("sqsfifo").options(**options).load()) as query:
-        wait_until(lambda: not queues.depths().total() or require_alive(query), LONG_S, "the first is empty")
+        queues.wait(query, lambda: not queues.depths().total(), "the first is empty")
         queues.create("orders")
         queues.send(10)
-        wait_until(lambda: not queues.depths().total() or require_alive(query), LONG_S, "the other one, too")
+        queues.wait(query, lambda: not queues.depths().total(), "the other one, too")
         query.processAllAvailable()
     assert {row["queueUrl"] for row in queues.rows()} == set(queues.urls.values())
 
@@ -209,10 +210,10 @@ def test_available_now_serves_what_waits_in_each_queue_and_ends(rig: Rig) -> Non
     queues.send(40, "bids", "refunds")
     for _ in range(2):
         with rig.to_parquet(queues.source(maxMessagesPerTrigger=25), availableNow=True) as query:
-            assert query.awaitTermination(LONG_S)
+            assert query.awaitTermination(int(LONG_S))
         queues.require_each_once_and_in_order()
         assert not queues.depths().total()
         queues.send(7)
     with rig.to_parquet(queues.source(), availableNow=True) as query:
-        assert query.awaitTermination(LONG_S)
+        assert query.awaitTermination(int(LONG_S))
     queues.require_each_once_and_in_order()
