@@ -17,6 +17,9 @@ FOLDER = "queues"
 
 _MANY = ("queueurls", "queuenameprefix", "queuediscoveryseconds")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_REGION_FORM = r"([a-z]{2,4}(?:-[a-z]+)+-\d+)"
+_REGION = re.compile(rf"(?:^|\.)sqs(?:-fips)?\.{_REGION_FORM}\.|^{_REGION_FORM}\.queue\.")
+_FIRST_HOST, _FIRST_REGION = "queue.amazonaws.com", "us-east-1"
 _NOT_IN_A_KEY = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -58,14 +61,18 @@ def name_prefix(option: Option, value: str) -> str:
 
 
 def queue_key(url: str) -> str:
-    """Return the name of a queue's folder among the journals: region, if AWS's host names it, account and name.
+    """Return the name of a queue's folder among the journals: region, if the host names one, account and name.
 
-    Every spelling of a queue's URL has the same one. It must never change: what a query has received stands there.
+    Every spelling of a queue's URL on AWS has the same one. It must never change, for what a query has received stands
+    there. So it does not depend on botocore's table of AWS's hosts, which grows.
     """
-    account_and_name = [part for part in urlsplit(url).path.split("/") if part][-2:]
-    region = rules.region_of(url)
-    key = ".".join([*([region] if region else []), *account_and_name])
-    return _NOT_IN_A_KEY.sub("_", key)  # of an emulator's URL, which may have anything
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    region = _REGION.search(host)
+    regions = [region[1] or region[2]] if region else [_FIRST_REGION] if host == _FIRST_HOST else []
+    account_and_name = [part for part in parts.path.split("/") if part][-2:]
+    # An emulator's URL may have anything in its path.
+    return _NOT_IN_A_KEY.sub("_", ".".join([*regions, *account_and_name]))
 
 
 def place_of(journal_location: str, url: str) -> str:

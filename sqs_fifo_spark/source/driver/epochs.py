@@ -19,7 +19,7 @@ from sqs_fifo_spark.source.pool import Pool
 
 
 class Limits(NamedTuple):
-    """What one epoch may take."""
+    """The most that one epoch may take."""
 
     messages: int
     size: int

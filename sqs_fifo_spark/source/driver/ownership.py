@@ -35,7 +35,7 @@ _GAP = 4
 
 
 class Ownership:
-    """One driver's ownership of a journal. Only this class makes and puts ledgers.
+    """One driver's ownership of a journal. Only this class makes ledgers.
 
     Used on the driver's own thread, but for the journal's `require_claim`, which the heartbeat calls, too. Settled
     objects are dropped in `drop_pool`, while the query goes on.
