@@ -42,7 +42,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     command = "python -m tests.bench " + " ".join(sys.argv[1:])
     with ExitStack() as stack:
-        bench, missing = _bench(stack, {way for each in comparisons for way in _ways(each)} | _topics(comparisons))
+        bench, missing = set_up(stack, {way for each in comparisons for way in _ways(each)} | _topics(comparisons))
         _run(bench, comparisons, missing, report.Report(command, args.out))
     return 0
 
@@ -115,7 +115,7 @@ def _topics(comparisons: list[Comparison]) -> set[str]:
     return {"s3" for each in comparisons for entrant in each.entrants if entrant.way.endswith("-s3")}
 
 
-def _bench(stack: ExitStack, needs: set[str]) -> tuple[Bench, dict[str, str]]:
+def set_up(stack: ExitStack, needs: set[str]) -> tuple[Bench, dict[str, str]]:
     """Set up what the ways need, and return it with those that are missing, and why."""
     from tests.bench.payload_store import payload_store
     from tests.bench.peers import has_awscrt, install_node_packages

@@ -62,6 +62,16 @@ def peaks_mib(excluded: Collection[int]) -> dict[str, list[float]]:
     return {role: sorted(each, reverse=True) for role, each in found.items()}
 
 
+def pss_mib(excluded: Collection[int]) -> dict[str, list[float]]:
+    """Return the memory of each living process by role, highest first: what processes share counts in parts."""
+    found: dict[str, list[float]] = {}
+    tree = _tree()
+    for pid in _counted(excluded):
+        with suppress(psutil.Error):
+            found.setdefault(_role(pid, tree), []).append(psutil.Process(pid).memory_full_info().pss / MIB)
+    return {role: sorted(each, reverse=True) for role, each in found.items()}
+
+
 def java_pids() -> set[int]:
     """Return the JVMs below this process."""
     return {pid for pid in _tree() if _role(pid, {}) == "JVM"}

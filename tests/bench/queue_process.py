@@ -61,6 +61,10 @@ class QueueProcess:
         """Show all that was sent at once. On a FIFO queue, a changed delay holds for what is there already."""
         self.call("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
 
+    def hide(self, url: str) -> None:
+        """Hide what is sent from now on until `release`."""
+        self.call("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": str(_HIDDEN_S)})
+
     def delete(self, url: str) -> None:
         self.call("DeleteQueue", QueueUrl=url)
 

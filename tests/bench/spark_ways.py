@@ -85,6 +85,9 @@ class Arrivals:
     def first_rows_at(self) -> float:
         return next(at for (at, _), table in zip(self.times, self.tables, strict=True) if table.num_rows)
 
+    def last_rows_at(self) -> float:
+        return next(at for (at, _), table in zip(self.times[::-1], self.tables[::-1], strict=True) if table.num_rows)
+
     def filled(self) -> int:
         """Return how many micro-batches had rows."""
         return sum(table.num_rows > 0 for table in self.tables)

@@ -30,6 +30,9 @@ def main() -> int:
         help="put a link between query and queue, such as 2m,50ms: bytes per second and delay of a request; it is "
         "slower at times, and loses, cuts and resets",
     )
+    parser.add_argument(
+        "--queues", type=int, default=1, help="of one source, with the same groups (default: %(default)s)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs, journal, checkpoint and sink in any case")
     given = parser.parse_args()
     pytest_configure()
@@ -50,6 +53,7 @@ def main() -> int:
                     seed=given.seed,
                     say=lambda line: print(line, flush=True),
                     road=given.link,
+                    queues=given.queues,
                 )()
                 for mode in given.mode or MODES
                 for sink in given.sink or SINKS

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import spark_partition_id
 
 from tests.crash.cluster import ROOT
-from tests.crash.lake import Delta, Iceberg
+from tests.crash.lake import Delta, Iceberg, audited
 from tests.crash.trapped import HOME_VARIABLE, TrappedSource
 from tests.crash.traps import Traps
 
@@ -43,14 +42,13 @@ class PostgresSink:
         import psycopg
 
         counted = frame.count()
-        columns = frame.select("messageId", "messageGroupId", "sequenceNumber", spark_partition_id().alias("partition"))
         # What stands here is what the second action gave, in the order of the partitions.
-        rows = [(ordinal, *row) for ordinal, row in enumerate(columns.collect())]
+        rows = [(ordinal, *row) for ordinal, row in enumerate(audited(frame).collect())]
         with psycopg.connect(self._address) as connection:
             taken = connection.execute("INSERT INTO batches VALUES (%s) ON CONFLICT DO NOTHING", [batch_id]).rowcount
             if not taken:
                 stored = connection.execute(
-                    "SELECT ordinal, message_id, message_group_id, sequence_number, partition FROM rows "
+                    "SELECT ordinal, message_id, message_group_id, sequence_number, queue_url, partition FROM rows "
                     "WHERE batch_id = %s ORDER BY ordinal",
                     [batch_id],
                 ).fetchall()
@@ -58,7 +56,7 @@ class PostgresSink:
                 stored = rows
                 with connection.cursor() as cursor:
                     cursor.executemany(
-                        "INSERT INTO rows VALUES (%s, %s, %s, %s, %s, %s)", [(batch_id, *row) for row in rows]
+                        "INSERT INTO rows VALUES (%s, %s, %s, %s, %s, %s, %s)", [(batch_id, *row) for row in rows]
                     )
             if stored != rows or counted != len(rows):
                 connection.execute("INSERT INTO changed VALUES (%s)", [batch_id])

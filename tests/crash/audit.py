@@ -21,6 +21,16 @@ class Delivered:
     message_id: str
     message_group_id: str
     sequence_number: int
+    queue_url: str = ""
+    """Empty where the source reads one queue."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What a queue says of its messages: each that was sent, and when each was deleted, in wall-clock seconds."""
+
+    sent: Mapping[str, Sent]
+    deleted_at: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,29 @@ class Audit:
         )
         extra = {"unknown": self.unknown, "never deleted": self.never_deleted}
         return text + "".join(f"  {name} {count:,}" for name, count in extra.items() if count)
+
+
+def audit_each(
+    queues: Mapping[str, Fate],
+    rows: Iterable[Delivered],
+    committed_at: Mapping[int, float],
+    *,
+    tasks_delete: bool = False,
+) -> dict[str, Audit]:
+    """Judge each queue of a source by itself: see `audit`. A row counts for the queue that it names.
+
+    So one that names the wrong queue is unknown there, and lost here; one that names none of `queues` has an audit of
+    its own, which is not clean.
+    """
+    of_queue: defaultdict[str, list[Delivered]] = defaultdict(list)
+    for row in rows:
+        of_queue[row.queue_url].append(row)
+    nothing = Fate({}, {})
+    fates = {url: queues.get(url, nothing) for url in dict.fromkeys([*queues, *of_queue])}
+    return {
+        url: audit(fate.sent, of_queue[url], fate.deleted_at, committed_at, tasks_delete=tasks_delete)
+        for url, fate in fates.items()
+    }
 
 
 def audit(

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.source.journal_objects import Journal
-from sqs_fifo_spark.source.segment import decode
+from sqs_fifo_spark.options import queue_key
+from tests.crash import journals
 from tests.crash.application import Application, brief, is_our_own
-from tests.crash.audit import Audit, audit
+from tests.crash.audit import Audit, Fate, audit_each
 from tests.crash.cluster import Cluster
 from tests.crash.lake import Delta, Iceberg
 from tests.crash.plan import ANY_TIME, DRIVER, EXECUTOR, KINDS, READER, Kill, Road, kills
 from tests.crash.processes import Process, look
 from tests.crash.sinks import ParquetSink, PostgresTables, Sink
-from tests.crash.traffic import Traffic
+from tests.crash.traffic import PAUSE_S, Traffic
 from tests.crash.traps import Traps
-from tests.helpers import journal_epochs, wait_until
+from tests.helpers import wait_until
 from tests.links.proxy import Link, Trouble
 
 LONG_S = 180.0
@@ -41,7 +40,8 @@ T = TypeVar("T")
 class Result:
     """A run, and its end."""
 
-    audit: Audit
+    audits: Mapping[str, Audit]
+    """By the URL of the queue; the only one has none."""
     asked: int
     killed: Counter[str]
     problems: list[str] = field(default_factory=list)
@@ -49,11 +49,13 @@ class Result:
 
     @property
     def is_clean(self) -> bool:
-        return self.audit.is_clean and self.killed.total() >= self.asked and not self.problems
+        is_clean = all(each.is_clean for each in self.audits.values())
+        return is_clean and self.killed.total() >= self.asked and not self.problems
 
     def __str__(self) -> str:
         by_kind = ", ".join(f"{kind} {self.killed[kind]}" for kind in KINDS)
-        lines = [f"{self.audit}  kills {self.killed.total()} ({by_kind})"]
+        lines = [f"{url}  {audit}".strip() for url, audit in self.audits.items()]
+        lines[-1] += f"  kills {self.killed.total()} ({by_kind})"
         if self.killed.total() < self.asked:
             lines.append(f"only {self.killed.total()} of {self.asked} kills took effect")
         return "\n".join([*lines, *(f"VIOLATION: {problem}" for problem in self.problems)])
@@ -73,6 +75,8 @@ class Run:
     seed: int
     say: Callable[[str], None]
     road: Road | None = None
+    queues: int = 1
+    """Of the one source."""
 
     def __post_init__(self) -> None:
         self._began_at = SYSTEM_CLOCK.monotonic()
@@ -86,16 +90,15 @@ class Run:
         with (
             LocalQueueServer(seed=self.seed) as self._server,
             Link(seed=self.seed) as self._link,
-            Traffic(
-                self._server, f"{self._sink.name}.fifo", seed=self.seed, padding=PADDING if self.road else 0
-            ) as self._traffic,
+            ExitStack() as stack,
         ):
+            self._traffic = self._begin_traffic(stack)
             settings = {
                 "master": self.cluster.url,
                 "sink": self._sink.name,
                 "address": self.address,
                 "source": {
-                    "queueUrl": self._link.front(self._traffic.url) if self.road else self._traffic.url,
+                    **self._queue_options(),
                     "journalLocation": str(self.home / "journal"),
                     "visibilityTimeoutSeconds": str(VISIBILITY_S),
                     "waitTimeSeconds": "1",
@@ -117,6 +120,30 @@ class Run:
             finally:
                 self._application.stop()
             return self._judge()
+
+    def _begin_traffic(self, stack: ExitStack) -> dict[str, Traffic]:
+        """Send to each queue, until the stack is closed, and return its traffic by the URL that the source has.
+
+        Group names are the same in each. Together they get as many messages as one queue would.
+        """
+        padding = PADDING if self.road else 0
+        traffics = {}
+        for number in range(1, self.queues + 1):
+            name = f"{self._sink.name}-{number}.fifo" if self.queues > 1 else f"{self._sink.name}.fifo"
+            pause_s = PAUSE_S * self.queues
+            traffic = Traffic(self._server, name, seed=self.seed, padding=padding, pause_s=pause_s)
+            url = self._link.front(traffic.url) if self.road else traffic.url
+            traffics[url] = stack.enter_context(traffic)
+        return traffics
+
+    def _queue_options(self) -> dict[str, str]:
+        return {"queueUrl" if self.queues == 1 else "queueUrls": ",".join(self._traffic)}
+
+    @property
+    def _journals(self) -> dict[str, Path]:
+        """The journals' folders by the URLs of their queues; the only one has none."""
+        home = self.home / "journal"
+        return {"": home} if self.queues == 1 else {url: home / "queues" / queue_key(url) for url in self._traffic}
 
     def _open_sink(self) -> Sink:
         if self.sink == PostgresTables.name:
@@ -211,7 +238,8 @@ class Run:
         return wait_until(attempt, timeout_s, what)
 
     def _keep_running(self) -> None:
-        self._traffic.check()
+        for traffic in self._traffic.values():
+            traffic.check()
         self._application.keep_running()
 
     def _progress(self) -> None:
@@ -234,47 +262,39 @@ class Run:
     def _drain(self) -> None:
         self._server.faults = Faults()
         self._link.troubles = {"": Trouble(delay_s=self.road.delay_s)} if self.road else {}
-        self._traffic.stop()
-        self._say(f"all is sent ({self._traffic.resent:,} of it twice); the query drains the queue")
+        for traffic in self._traffic.values():
+            traffic.stop()
+        resent = sum(traffic.resent for traffic in self._traffic.values())
+        self._say(f"all is sent ({resent:,} of it twice); the query drains the queue")
         # Twice what bodies of PADDING / 2 take, if all of them are left.
-        carries_s = len(self._traffic.sent) * PADDING / self.road.bytes_per_s if self.road else 0.0
+        sent = sum(len(traffic.sent) for traffic in self._traffic.values())
+        carries_s = sent * PADDING / self.road.bytes_per_s if self.road else 0.0
         self._wait(self._is_drained, "all is in the sink, and what is settled is dropped", LONG_S + carries_s)
 
     def _is_drained(self) -> bool:
         # What a commit settles it drops while the query goes on, so a query that ends then leaves some of it.
         try:
-            return self._traffic.depth() == (0, 0) and not self._held_by_journal() and not self._journal_problems()
+            is_held = any(map(journals.holds_messages, self._journals.values()))
+            return not self._queue_problems() and not is_held and not self._journal_problems()
         except FileNotFoundError:
             return False  # the query drops objects at this moment: look again
-
-    def _held_by_journal(self) -> bool:
-        """Return True if the journal holds a message: where tasks delete, perhaps the only copy."""
-        objects = [path for path in journal_epochs(self.home / "journal") if not self._is_late(path)]
-        return any(decode(path.read_bytes(), path.name).head.receipts for path in objects)
-
-    def _is_late(self, path: Path) -> bool:
-        """Return True if a task put this into an epoch settled by then. It goes with the next commit or start."""
-        folder = self.home / "journal"
-        ledger = folder / max(FileStore(folder).list("ledger"))
-        is_settled = int(path.parent.name) <= int(ledger.stem.partition("-")[2])
-        # The last that was done to both files was to link them to their names.
-        return is_settled and path.stat().st_ctime_ns >= ledger.stat().st_ctime_ns
 
     # Judging
 
     def _judge(self) -> Result:
-        found = audit(
-            self._traffic.sent,
+        found = audit_each(
+            {
+                url if self.queues > 1 else "": Fate(traffic.sent, traffic.deleted_at)
+                for url, traffic in self._traffic.items()
+            },
             self._sink.rows(),
-            self._traffic.deleted_at,
             self._application.commits(),
             tasks_delete=self.delete_after == "journal",
         )
         problems = [*self._journal_problems(), *self._query_problems()]
         if changed := self._sink.changed():
             problems.append(f"{changed} micro-batches had other rows when they were read again")
-        if self._traffic.depth() != (0, 0):
-            problems.append(f"the queue holds {self._traffic.depth()} (visible, in flight)")
+        problems += self._queue_problems()
         self._say(f"speculative copies {self._application.speculative_copies()}")
         if self.road is not None:
             self._say(f"requests over the link {self._link.requests.total():,}, {dict(self._link.griefs)}")
@@ -283,19 +303,16 @@ class Run:
             self._say(line)
         return result
 
+    def _queue_problems(self) -> list[str]:
+        depths = {url: traffic.depth() for url, traffic in self._traffic.items()}
+        return [f"the queue {url} holds {depth} (visible, in flight)" for url, depth in depths.items() if any(depth)]
+
     def _journal_problems(self) -> list[str]:
-        """Say what stands in the journal and should not: what a commit has left of settled epochs, and any message."""
-        folder = self.home / "journal"
-        journal = Journal(open_store(str(folder)), "")
-        ledger = journal.ledger()
-        problems = []
-        for path in sorted(journal_epochs(folder)):
-            name = str(path.relative_to(folder))
-            if int(path.parent.name) <= ledger.epoch and name not in ledger.carried and not self._is_late(path):
-                problems.append(f"the journal still holds {name}, and has settled epoch {ledger.epoch}")
-        if ledger.carried:
-            problems.append(f"the ledger of a drained queue carries messages in {sorted(ledger.carried)}")
-        return problems
+        return [
+            f"{url}: {problem}" if url else problem
+            for url, folder in self._journals.items()
+            for problem in journals.problems(folder)
+        ]
 
     def _query_problems(self) -> list[str]:
         """Say which failures of the query were the source's own: no kill is a reason for one."""

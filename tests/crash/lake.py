@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
-from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.functions import lit, spark_partition_id
 
 from sqs_fifo_spark import once
 from sqs_fifo_spark.batch_ids import Batch
@@ -27,11 +27,18 @@ _SCHEMA = pa.schema(
         ("messageId", pa.string()),
         ("messageGroupId", pa.string()),
         ("sequenceNumber", pa.string()),
+        ("queueUrl", pa.string()),
         ("partition", pa.int32()),
         ("batchId", pa.int64()),
         ("ordinal", pa.int64()),
     ]
 )
+
+
+def audited(frame: DataFrame) -> DataFrame:
+    """Return the columns that the audit asks for. A source that reads one queue says nothing of it."""
+    url = "queueUrl" if "queueUrl" in frame.columns else lit("").alias("queueUrl")
+    return frame.select("messageId", "messageGroupId", "sequenceNumber", url, spark_partition_id().alias("partition"))
 
 
 class Changed(Exception):
@@ -63,10 +70,7 @@ class Lake(ABC):
         """Return the function for `foreachBatch`, which can be held before its commit and after it."""
 
         def write(df: DataFrame, batch: Batch, table: Any) -> None:
-            columns = df.select(
-                "messageId", "messageGroupId", "sequenceNumber", spark_partition_id().alias("partition")
-            )
-            rows = columns.toArrow()
+            rows = audited(df).toArrow()
             rows = rows.append_column("batchId", pa.array([batch.id] * len(rows), pa.int64()))
             rows = rows.append_column("ordinal", pa.array(range(len(rows)), pa.int64())).cast(_SCHEMA)
             traps.reach("writing")
@@ -77,8 +81,14 @@ class Lake(ABC):
 
     def rows(self) -> Iterator[Delivered]:
         for row in self.read().sort_by([("batchId", "ascending"), ("ordinal", "ascending")]).to_pylist():
-            place = str(row["partition"])
-            yield Delivered(row["batchId"], place, row["messageId"], row["messageGroupId"], int(row["sequenceNumber"]))
+            yield Delivered(
+                batch_id=row["batchId"],
+                place=str(row["partition"]),
+                message_id=row["messageId"],
+                message_group_id=row["messageGroupId"],
+                sequence_number=int(row["sequenceNumber"]),
+                queue_url=row["queueUrl"],
+            )
 
     def changed(self) -> int:
         return 0  # a micro-batch that the table has is not read again

@@ -16,7 +16,8 @@ _TABLES = """
 DROP TABLE IF EXISTS batches, rows, changed;
 CREATE TABLE batches (batch_id BIGINT PRIMARY KEY);
 CREATE TABLE rows (
-    batch_id BIGINT, ordinal INT, message_id TEXT, message_group_id TEXT, sequence_number TEXT, partition INT
+    batch_id BIGINT, ordinal INT, message_id TEXT, message_group_id TEXT, sequence_number TEXT, queue_url TEXT,
+    partition INT
 );
 CREATE TABLE changed (batch_id BIGINT);
 """
@@ -43,11 +44,11 @@ class ParquetSink:
         self._folder = home / "parquet"
 
     def rows(self) -> Iterator[Delivered]:
-        columns = ["messageId", "messageGroupId", "sequenceNumber"]
+        columns = ["messageId", "messageGroupId", "sequenceNumber", "queueUrl"]
         for file in SinkLog(self._folder).new_files():
-            table = pq.ParquetFile(file.path).read(columns=columns)
-            for message_id, group, number in zip(*(table.column(name).to_pylist() for name in columns), strict=True):
-                yield Delivered(file.batch_id, file.path, message_id, group, int(number))
+            for row in pq.ParquetFile(file.path).read(columns=columns).to_pylist():
+                message_id, group, number, url = (row.get(name, "") for name in columns)
+                yield Delivered(file.batch_id, file.path, message_id, group, int(number), url)
 
     def changed(self) -> int:
         return 0
@@ -66,11 +67,11 @@ class PostgresTables:
     def rows(self) -> Iterator[Delivered]:
         with psycopg.connect(self.address) as connection:
             found = connection.execute(
-                "SELECT batch_id, partition, message_id, message_group_id, sequence_number FROM rows "
+                "SELECT batch_id, partition, message_id, message_group_id, sequence_number, queue_url FROM rows "
                 "ORDER BY batch_id, ordinal"
             )
-            for batch_id, partition, message_id, group, number in found:
-                yield Delivered(batch_id, str(partition), message_id, group, int(number))
+            for batch_id, partition, message_id, group, number, url in found:
+                yield Delivered(batch_id, str(partition), message_id, group, int(number), url)
 
     def changed(self) -> int:
         with psycopg.connect(self.address) as connection:

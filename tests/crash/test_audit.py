@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.audit import Delivered, audit
+from tests.crash.audit import Delivered, Fate, audit, audit_each
 from tests.spark.support import Sent
 
 SENT = {f"m{number}": Sent(f"g{number % 2}", number) for number in range(8)}
@@ -23,6 +23,14 @@ DELETED_AT = {message_id: 100.0 + 10 * (sent.sequence_number // 4) for message_i
 COMMITTED_AT = {0: 99.0, 1: 109.0, 2: 119.0}
 AT_ONCE = dict.fromkeys(SENT, 0.0)
 LATE = dict.fromkeys(SENT, 130.0)
+# Two queues that have sent the same: each with its own ids, and with the other's groups and numbers.
+QUEUES = {
+    url: Fate(
+        {f"{url}-{message_id}": sent for message_id, sent in SENT.items()},
+        {f"{url}-{message_id}": at for message_id, at in DELETED_AT.items()},
+    )
+    for url in ("one", "two")
+}
 
 M0, M2, *OTHERS = ROWS
 SWAPPED = [M2, M0, *OTHERS]
@@ -101,3 +109,42 @@ def test_a_message_that_is_never_deleted_is_found() -> None:
 def test_a_row_that_nobody_sent_is_found(changes: dict[str, Any]) -> None:
     """Or one that says of its message what the queue did not say."""
     assert wrong([replace(M0, **changes), M2, *OTHERS]) == {"unknown": 1, "lost": 1, "deleted_early": 1}
+
+
+def of_queues(rows: list[Delivered], *urls: str) -> list[Delivered]:
+    """Return these rows of each queue, one queue's after the other's in each micro-batch and place."""
+    return [replace(row, message_id=f"{url}-{row.message_id}", queue_url=url) for row in rows for url in urls]
+
+
+def wrong_in_each(rows: list[Delivered]) -> dict[str, dict[str, int]]:
+    """Return what is wrong by queue and name, without those that are clean."""
+    audits = audit_each(QUEUES, rows, COMMITTED_AT)
+    names = ("lost", "doubled", "out_of_order", "unknown", "deleted_early", "never_deleted")
+    return {
+        url: {name: count for name in names if (count := asdict(found)[name])}
+        for url, found in audits.items()
+        if not found.is_clean
+    }
+
+
+def test_groups_of_the_same_name_in_two_queues_have_nothing_to_do_with_each_other() -> None:
+    """Neither do their numbers, nor their partitions."""
+    apart = [*of_queues(ROWS, "one"), *(replace(row, place=f"{row.place}/x") for row in of_queues(ROWS, "two"))]
+    assert wrong_in_each(of_queues(ROWS, "one", "two")) == wrong_in_each(apart) == {}
+
+
+def test_a_queue_is_judged_by_its_own_messages() -> None:
+    """What is wrong in one shows there, although the other one has the same groups."""
+    assert wrong_in_each(of_queues(ROWS, "one") + of_queues(ROWS[1:], "two")) == {
+        "two": {"lost": 1, "deleted_early": 1}
+    }
+    assert wrong_in_each(of_queues(SWAPPED, "one") + of_queues(ROWS, "two")) == {"one": {"out_of_order": 1}}
+    assert wrong_in_each(of_queues(ROWS, "two"))["one"] == {"lost": 8, "deleted_early": 8}
+
+
+@pytest.mark.parametrize("url", ["two", "three", ""])
+def test_a_row_that_names_another_queue_is_found(url: str) -> None:
+    """It is lost where it was sent, and unknown where it says that it is from."""
+    first, *others = of_queues(ROWS, "one", "two")
+    found = wrong_in_each([replace(first, queue_url=url), *others])
+    assert found == {"one": {"lost": 1, "deleted_early": 1}, url: {"unknown": 1}}

@@ -31,15 +31,27 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def run(cluster: Cluster, home: Path, *, sink: str, address: str, delete_after: str = "commit") -> None:
-    result = Run(cluster, home, sink=sink, delete_after=delete_after, address=address, count=KILLS, seed=1, say=print)()
+def run(
+    cluster: Cluster, home: Path, *, sink: str, address: str = "", delete_after: str = "commit", queues: int = 1
+) -> None:
+    result = Run(
+        cluster,
+        home,
+        sink=sink,
+        delete_after=delete_after,
+        address=address,
+        count=KILLS,
+        seed=1,
+        say=print,
+        queues=queues,
+    )()
     assert result.is_clean, f"{result}\nlogs, journal, checkpoint and sink: {home}"
 
 
 @pytest.mark.parametrize("delete_after", ["commit", "journal"])
 def test_files_of_a_killed_query_hold_each_message_once(cluster: Cluster, tmp_path: Path, delete_after: str) -> None:
     """Driver, reader, executor and Python worker die at named points, and the file sink has every message."""
-    run(cluster, tmp_path / "run", sink="parquet", address="", delete_after=delete_after)
+    run(cluster, tmp_path / "run", sink="parquet", delete_after=delete_after)
 
 
 def test_a_table_written_by_a_killed_query_holds_each_message_once(
@@ -54,4 +66,9 @@ def test_a_lake_s_table_written_by_a_killed_query_holds_each_message_once(
     cluster: Cluster, tmp_path: Path, sink: str, delete_after: str
 ) -> None:
     """The same into Delta and Iceberg, written by `once`."""
-    run(cluster, tmp_path / "run", sink=sink, address="", delete_after=delete_after)
+    run(cluster, tmp_path / "run", sink=sink, delete_after=delete_after)
+
+
+def test_files_of_a_killed_query_over_two_queues_hold_each_message_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Both queues have the same groups, and each message stands with its own queue."""
+    run(cluster, tmp_path / "run", sink="parquet", queues=2)

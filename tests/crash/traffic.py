@@ -29,10 +29,13 @@ class Traffic:
     So the faults, which are for the source, do not touch it.
     """
 
-    def __init__(self, server: LocalQueueServer, name: str, *, seed: int, padding: int = 0) -> None:
-        """Bodies get up to `padding` characters more than they need."""
+    def __init__(
+        self, server: LocalQueueServer, name: str, *, seed: int, padding: int = 0, pause_s: float = PAUSE_S
+    ) -> None:
+        """Bodies get up to `padding` characters more than they need; `pause_s` is between two calls."""
         self._server = server
         self._padding = padding
+        self._pause_s = pause_s
         self._dice = random.Random(f"{seed}/{name}/traffic")
         self.url: str = self._call("CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
         # Written by the producer's thread and the server's; read when both are done.
@@ -74,7 +77,7 @@ class Traffic:
 
     def _send(self) -> None:
         made: list[tuple[str, str]] = []
-        while not SYSTEM_CLOCK.wait(self._stopping, PAUSE_S):
+        while not SYSTEM_CLOCK.wait(self._stopping, self._pause_s):
             entries = []
             for _ in range(ENTRIES):
                 if made and self._dice.random() < RESENT:

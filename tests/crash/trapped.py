@@ -10,14 +10,14 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.datasource import SqsFifoDataSource
-from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.options import parse_source_options, queue_key
 from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -25,7 +25,7 @@ from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.reader import SqsFifoStreamReader
+from sqs_fifo_spark.source.reader import SqsFifoPartition, SqsFifoStreamReader
 from sqs_fifo_spark.source.segment import Segment
 from tests.crash.traps import Traps
 from tests.helpers import wait_until
@@ -55,7 +55,7 @@ class TrappedReader(SqsFifoStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         _install()
-        _slow.plan = partition.value
+        _slow.begins(partition)
         yield from super().read(partition)
         _slow.passed()
 
@@ -68,36 +68,43 @@ class TrappedSource(SqsFifoDataSource):
         return "trapped"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TrappedReader(parse_source_options(self.options), schema)
+        options = parse_source_options(self.options)
+        return TrappedReader(options, schema, given=dict(self.options) if options.has_many_queues else None)
 
 
 class _Slow:
     """Makes some first attempts wait, before or after they seal, until a speculative copy has read the partition."""
 
     def __init__(self) -> None:
-        self.plan: PartitionPlan | None = None
+        self._name = ""
+
+    def begins(self, partition: InputPartition) -> None:
+        """Have this be the task's partition from now on."""
+        of_queue = cast("SqsFifoPartition", partition)
+        plan: PartitionPlan = of_queue.value
+        self._name = f"{queue_key(of_queue.url)}-" if of_queue.url else ""
+        self._name += f"{plan.epoch}/{plan.partition}"
 
     def stall(self, moment: str) -> None:
-        plan, context = self.plan, TaskContext.get()
-        if plan is None or context is None or context.attemptNumber():
+        context = TaskContext.get()
+        if not self._name or context is None or context.attemptNumber():
             return
-        dice = random.Random(f"{plan.epoch}/{plan.partition}")
+        dice = random.Random(self._name)
         if dice.random() >= SLOW or dice.choice(("before", "after")) != moment:
             return
-        copied = self._copied(plan)
+        copied = self._copied()
         try:
             wait_until(copied.exists, SLOW_S, "a copy has read the partition")
         except AssertionError:
             return  # Spark made none, and need not
 
     def passed(self) -> None:
-        plan, context = self.plan, TaskContext.get()
-        if plan is not None and context is not None and context.attemptNumber():
-            self._copied(plan).touch()
+        context = TaskContext.get()
+        if self._name and context is not None and context.attemptNumber():
+            self._copied().touch()
 
-    @staticmethod
-    def _copied(plan: PartitionPlan) -> Path:
-        return _home() / "traps" / f"copied-{plan.epoch}-{plan.partition}"
+    def _copied(self) -> Path:
+        return _home() / "traps" / f"copied-{self._name.replace('/', '-')}"
 
 
 _slow = _Slow()
