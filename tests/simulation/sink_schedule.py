@@ -188,10 +188,13 @@ class SinkSchedule:
         payloads.violate = self.laws.violate
         payloads.fail = self.laws.could_not_write
         payloads.take = lambda seconds: self._take(seconds, is_look=True)
-        payloads.who = lambda: (self.hub.current_process.name, self.hub.current_name)
+        payloads.who = lambda: (self.hub.current_process.name if self.hub.current_name else "", self.hub.current_name)
+        payloads.is_over = lambda: self._attempts[self.hub.current_process].is_over
 
     def _take_step(self, event: str) -> None:
         self.laws.stepped()
+        self.laws.audit_step(event)
+        self.payloads.audit_step(event)
         self.hub.step()
 
     # The faults of calls
