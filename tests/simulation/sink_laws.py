@@ -157,6 +157,8 @@ class SinkLaws:
         """Times for which a task waits for the queue, or for a put."""
         self._looks: _Spans = {}
         """Times for which a task waits for the store otherwise, to list, read or drop: nothing of that is too late."""
+        self._writes: _Spans = {}
+        """Times for which a thread writes to S3: rows wait for that, but no call under way, nor the task's end."""
         self._retries: _Spans = {}
         """Times for which a task may wait before it tries again."""
         self._all_spans = self._pauses, self._upstream, self._calls, self._looks, self._retries
@@ -207,6 +209,10 @@ class SinkLaws:
     def takes(self, seconds: float, *, is_look: bool = False) -> None:
         """Note that the running task's call of queue or store takes so long."""
         self._keep(self._looks if is_look else self._calls, seconds)
+
+    def writes(self, seconds: float) -> None:
+        """Note that a thread of the running task writes to S3 for so long."""
+        self._keep(self._writes, seconds)
 
     def pauses(self) -> None:
         """Note that the running task's call of queue or store fails, so that it waits before it tries that again."""
@@ -539,7 +545,7 @@ class SinkLaws:
     def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
         """Require that a task that begins in time comes in time, unless something keeps it."""
         began_at = attempt.launched_at
-        kept_s = self._covered(attempt.process, began_at, forgotten_at, *self._all_spans)
+        kept_s = self._covered(attempt.process, began_at, forgotten_at, *self._all_spans, self._writes)
         if began_at + kept_s + MOMENTS_S < forgotten_at:
             self.violate(
                 f"once: {key} is doubled by {attempt.process.name}, which began {forgotten_at - began_at:.0f} s before "
@@ -892,7 +898,7 @@ class SinkLaws:
             yield from (looked_at + RECORDED_S for looked_at in attempt.looked_at)
             return
         # When it began to try a row shows only if it came to call: whatever it waited for may have ended at a limit.
-        for _, end in self._of(attempt.process, self._calls, self._looks, self._pauses):
+        for _, end in self._of(attempt.process, self._calls, self._looks, self._writes, self._pauses):
             yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
 
     def _records_again(self, attempt: SinkAttempt, when: float) -> bool:
