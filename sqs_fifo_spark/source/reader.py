@@ -1,7 +1,7 @@
 """Spark's stream reader over `Driver` and `partition`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
-nothing. Only the reader process beside the driver ever makes a `Driver`.
+nothing, and imports neither side. Only the reader process beside the driver ever makes a `Driver`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,21 +21,18 @@ from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.schema import arrow_schema
-from sqs_fifo_spark.source.driver.driver import Driver
-from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
-from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
-from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
-from sqs_fifo_spark.source.task.partition import read_partition
 from sqs_fifo_spark.worker import exempt_from_collection
+
+if TYPE_CHECKING:
+    from sqs_fifo_spark.source.driver.driver import Driver
+    from sqs_fifo_spark.source.driver.startless import StartlessDriver
+    from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
+    from sqs_fifo_spark.source.plan import PartitionPlan
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -95,6 +92,8 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from sqs_fifo_spark.source.task.partition import read_partition
+
         fields = arrow_schema(self._columns)
         schema = pa.schema(list(fields.values()))
         context = TaskContext.get()
@@ -134,18 +133,29 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _startless(self) -> StartlessDriver:
         if self._startless_or_none is None:
+            from sqs_fifo_spark.source.driver.startless import StartlessDriver
+
             self._startless_or_none = StartlessDriver(self._driver)
         return self._startless_or_none
 
     def _payload_deletes(self) -> PayloadDeletes:
+        from sqs_fifo_spark.journal.location import journal_access
+        from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
+
         options = self._options
         if not options.delete_payloads:
             return PayloadDeletes(None)
+        from sqs_fifo_spark.payloads.buckets import open_buckets
+
         return PayloadDeletes(open_buckets(journal_access(options)).delete, self._pools.make("payload-delete", 1))
 
     @property
     def _driver(self) -> Driver:
         if self._driver_or_none is None:
+            from sqs_fifo_spark.journal.location import journal_access, open_store
+            from sqs_fifo_spark.source.driver.driver import Driver
+            from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
+
             # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
             _let_ctrl_c_end_the_jvm_first()

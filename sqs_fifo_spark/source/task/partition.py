@@ -20,10 +20,8 @@ import pyarrow as pa
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import AccessDeniedError, JournalCorruptError, PayloadError
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import S3Access, journal_access
+from sqs_fifo_spark.journal.location import S3Access, journal_access, open_store
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.message import Message, from_arrow
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of, gone
@@ -51,7 +49,11 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     pools = Pools()
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
     beginning = ThreadPoolExecutor(3, thread_name_prefix="sqs-fifo-begin")
-    buckets = open_buckets(journal_access(options)) if options.payloads == "s3" else None
+    buckets = None
+    if options.payloads == "s3":
+        from sqs_fifo_spark.payloads.buckets import open_buckets
+
+        buckets = open_buckets(journal_access(options))
     payloads = Payloads(options, buckets, pools.make)
     chain = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning, payloads)
     try:
