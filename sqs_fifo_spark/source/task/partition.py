@@ -23,7 +23,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, JournalCorruptError, Payloa
 from sqs_fifo_spark.journal.location import S3Access, journal_access, open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal_objects import Journal
-from sqs_fifo_spark.source.message import Message, from_arrow
+from sqs_fifo_spark.source.message import Message, from_arrow, rows_at
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of, gone
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool, Pools
 from sqs_fifo_spark.source.queue import Queue
@@ -183,7 +183,7 @@ def _assigned_messages(plan: PartitionPlan, journal: Journal, is_begun: threadin
             )
         held = [receipts[place]._replace(deferred=False) for place in places]
         sizes = [source.head.sizes[place] for place in places]
-        messages += from_arrow(held, source.rows.take(places), sizes)
+        messages += from_arrow(held, rows_at(source.rows, places), sizes)
     return messages
 
 
