@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
 import botocore.exceptions
 import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
@@ -102,7 +101,8 @@ def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
         read_timeout=READ_TIMEOUT_S,
         user_agent_extra="sqs-fifo-spark",
     )
-    return boto3.session.Session().client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
+    session = open_session(AWS_CHAIN)
+    return session.create_client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
 
 
 def caller_arn(config: ClientConfig) -> str:

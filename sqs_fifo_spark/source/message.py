@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -185,7 +185,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     count = len(values)
     if pa.types.is_map(kind):
         if any(values):
-            return pa.array(values, kind)
+            return _map_array(values, kind)
         nothing = pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(4 * (count + 1)))], children=[nothing])
     if all(value is None for value in values):
@@ -203,6 +203,32 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         )
     numbers = array("q" if kind.bit_width == 64 else "i", [value or 0 for value in values])
     return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(numbers)])
+
+
+def _map_array(values: Sequence[Sequence[tuple[str, Mapping[str, Any]]]], kind: pa.DataType) -> pa.Array:
+    entries = [entry for value in values for entry in value]
+    names = _array([name for name, _ in entries], pa.string())
+    items = [_array_of_bytes([item[each.name] for _, item in entries], each.type) for each in kind.item_type]
+    fields = [names, pa.Array.from_buffers(kind.item_type, len(entries), [None], children=items)]
+    pairs = pa.Array.from_buffers(pa.struct([kind.key_field, kind.item_field]), len(entries), [None], children=fields)
+    ends = array("i", itertools.accumulate(map(len, values), initial=0))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends)], children=[pairs])
+
+
+def _array_of_bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_binary(kind):
+        return _array(values, kind)
+    data = [value or b"" for value in values]
+    ends = array("i", itertools.accumulate(map(len, data), initial=0))
+    return pa.Array.from_buffers(
+        kind, len(values), [_validity(values), pa.py_buffer(ends), pa.py_buffer(b"".join(data))]
+    )
+
+
+def rows_at(rows: pa.RecordBatch, places: Iterable[int]) -> pa.RecordBatch:
+    """Return these rows. Arrow would import pandas for a list, too."""
+    numbers = array("q", places)
+    return rows.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
 
 
 def _validity(values: Sequence[Any]) -> pa.Buffer | None:

@@ -130,6 +130,23 @@ def test_a_worker_that_goes_on_is_exempt_once(reused: str, told: str) -> None:
     assert (ran.returncode, ran.stdout.strip()) == (0, told), ran.stderr
 
 
+IMPORTED = """
+import sys
+from sqs_fifo_spark.datasource import SqsFifoDataSource, parse_source_options, schema_of
+given = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/000000000000/bids.fifo", "journalLocation": "/journal"}
+SqsFifoDataSource(given).streamReader(schema_of(parse_source_options(given)))
+print(*{"botocore.session", "sqs_fifo_spark.source.driver", "sqs_fifo_spark.source.task"} & sys.modules.keys())
+import sqs_fifo_spark.source.task.partition
+print(*{"boto3", "obstore", "sqs_fifo_spark.source.driver"} & sys.modules.keys())
+"""
+
+
+def test_a_process_imports_its_own_side_alone() -> None:
+    """Spark starts several for a query, some only to pickle a reader: each import delays the first rows."""
+    ran = run_python(IMPORTED)
+    assert (ran.returncode, ran.stdout) == (0, "\n\n"), ran.stderr
+
+
 # Log lines: what they tell, and who decides that
 
 LOG = """
