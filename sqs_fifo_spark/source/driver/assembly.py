@@ -34,9 +34,7 @@ def union_of_several(
             parse_queue(given, url), pool, pace=pace, before_poll=before_poll, most_partitions=most_partitions
         )
 
-    return QueueUnion(
-        options, lambda: queue_urls(options, SYSTEM_CLOCK), make, SYSTEM_CLOCK, tells_start=tells_start
-    )
+    return QueueUnion(options, lambda: queue_urls(options, SYSTEM_CLOCK), make, SYSTEM_CLOCK, tells_start=tells_start)
 
 
 def _driver(options: SourceOptions, pool: MakePool, *, pace: Pace | None = None, **of_union: Any) -> Driver:
