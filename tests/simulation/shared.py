@@ -39,6 +39,8 @@ class SharedQuery:
         self.checkpoint = checkpoint
         self._sites = {site.key: site for site in schedule.sites}
         self.log = list(checkpoint.log)
+        self._first = len(self.log)
+        """The first batch that this run has constructed."""
         self.histories = [
             History(site, found, list(found.offsets), schedule.hub)
             for site in schedule.sites
@@ -171,6 +173,9 @@ class SharedQuery:
             count = offset.partitions if offset is not None and key in self.moved(batch) else 0
             if sum(self._site_of(each) is site for each in plans) != count:
                 raise ContradictionError(f"there are not {count} plans of {key}")
+        if batch >= self._first:
+            laws = self._schedule.union_laws
+            laws.planned((each.plan for each in plans), most=self._most, queues=len(self.moved(batch)))
         return plans
 
     def _site_of(self, plan: QueuePlan) -> Site:
