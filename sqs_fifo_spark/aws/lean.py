@@ -113,6 +113,12 @@ class LeanClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
+    def patient(self, wait_time_s: int) -> LeanClient:
+        """Return this client, with its connections and keys, for lean calls that may take so many seconds longer."""
+        other = object.__new__(LeanClient)
+        vars(other).update(vars(self), _read_timeout=self._read_timeout + wait_time_s)
+        return other
+
     def receive_message(self, **arguments: Any) -> dict[str, Any]:
         return self._call("receive_message", arguments)
 

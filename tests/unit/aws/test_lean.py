@@ -391,6 +391,18 @@ def test_a_connection_is_kept_and_a_closed_one_is_found(server: Answering) -> No
     assert [asked.connection for asked in server.asked] == [1, 1, 2]
 
 
+def test_a_client_for_long_polls_is_the_same_with_more_time(server: Answering) -> None:
+    """Another one would be built once more, assume the role once more, and open connections of its own."""
+    client = build(server.url)
+    client.delete_message_batch(**DELETE)
+    config = aws.ClientConfig("us-east-1", server.url, replace(AWS_CHAIN, role_session_name="lean"))
+    patient = aws.sqs_client(config, 20)
+    assert "Messages" not in patient.receive_message(**RECEIVE)
+    assert [asked.connection for asked in server.asked] == [1, 1]
+    assert (client._read_timeout, patient._read_timeout) == (aws.READ_TIMEOUT_S, 20 + aws.READ_TIMEOUT_S)
+    assert aws.sqs_client(config, 20) is patient
+
+
 def test_a_connection_that_the_server_ends_is_not_used_again(server: Answering) -> None:
     """Its last answer is whole."""
     client = build(server.url)
