@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+from contextlib import suppress
 
 import pytest
 
 import sqs_fifo_spark
+from sqs_fifo_spark.worker import without_collection
 from tests.helpers import run_python
 
 # A Python without PySpark, as that of an editor or of a machine that only runs the local queue
@@ -145,6 +148,21 @@ def test_a_process_imports_its_own_side_alone() -> None:
     """Spark starts several for a query, some only to pickle a reader: each import delays the first rows."""
     ran = run_python(IMPORTED)
     assert (ran.returncode, ran.stdout) == (0, "\n\n"), ran.stderr
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_collection_goes_on_as_it_was_after_a_pause(was_enabled: bool) -> None:
+    """Also after an error, and with one pause inside another."""
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        with suppress(KeyError), without_collection():
+            with without_collection():
+                pass
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() is was_enabled
+    finally:
+        gc.enable()
 
 
 # Log lines: what they tell, and who decides that
