@@ -116,7 +116,7 @@ def from_sqs(
         system.get("SenderId"),
         system.get("AWSTraceHeader"),
         system.get("DeadLetterQueueSourceArn"),
-        _attribute_values(attributes) if attributes else (),  # collections of garbage pass over a row without a list
+        _attribute_values(attributes),
         None if notification is None else notification.sns,
         None,
         None,
