@@ -144,8 +144,9 @@ class QueueUnion:
             is_first = False
             if not answered:
                 break
-            for member in answered if not found else ():
-                if member.is_free and member.is_polling:  # else it says the same again
+            for member in answered:
+                # Else it says the same again. Once something is found, it is to poll while that is served.
+                if member.is_free and member.is_polling and member.url not in found:
                     self._ask_for_work(member, known, max_messages)
                     member.has_looked = True
         if found:
