@@ -295,7 +295,8 @@ class QueueUnion:
             start = known.of(member.key) or member.start
             if start is None and self._tells_start:
                 start = member.start = member.startless.initial_offset()
-            if start is not None and member.driver.position is None and member.driver.announced is None:
+            is_new = member.driver.position is None and member.driver.announced is None
+            if start is not None and is_new and not self._tells_start:
                 member.startless.plan(start, start)  # a driver in the place of one that was refused knows no place
             while True:
                 offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
