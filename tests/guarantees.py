@@ -28,7 +28,7 @@ class Law(NamedTuple):
 
 
 MODULES = {
-    "source": ("laws", "repair_laws", "payloads", "schedule", "tasks"),
+    "source": ("laws", "repair_laws", "payloads", "schedule", "tasks", "union_laws"),
     "sink": ("sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
 }
 """Modules of `tests.simulation` with the checks of each side."""
@@ -52,6 +52,8 @@ LAWS = {
             "send what is moved under its producer's deduplication id",
             "mark before it is put aside",
             "take an outage of S3 for a payload that is missing",
+            "take Spark's place for a queue's start",
+            "put what is new beside what Spark's log has lost",
         ),
     ),
     "source-2": Law(
@@ -75,6 +77,8 @@ LAWS = {
             "forget the payload of a message that came again",
             "forget the payloads that a chain names",
             "forget the payloads that the ledger names",
+            "never forget a queue that has left",
+            "leave a queue that has left to nobody",
         ),
     ),
     "source-3": Law(
@@ -143,12 +147,18 @@ LAWS = {
             "let two operators hold the journal",
             "drop more than what is settled when the journal is taken over",
             "believe a claim by its put alone",
+            "ask a driver that is looking for work",
+            "forget the places of queues that do not move",
+            "take another queue's place",
+            "forget a queue that has left before it is settled",
+            "drop what a poll brings during a micro-batch",
         ),
     ),
     "source-6": Law(
         "Progress",
-        # A run that ends without a reason, or is stopped without one, goes no further.
-        ("progress", "available now", "idle is cheap", "spoken errors", "one owner"),
+        # A run that ends without a reason, or is stopped without one, goes no further. Nor does a queue if another one
+        # may have all of a micro-batch.
+        ("progress", "available now", "idle is cheap", "spoken errors", "one owner", "limits"),
         (
             "leave copies of committed messages to the commit",
             "fail for a payload that another attempt has read and deleted",
@@ -169,6 +179,16 @@ LAWS = {
             "end AvailableNow without a long poll",
             "take the journal from a query that had little time to answer",
             "take the journal before there is a place for what is moved",
+            "begin with the first answer alone",
+            "say that there is nothing while a poll is about to bring something",
+            "let a refused queue end the query",
+            "end with a queue that is gone",
+            "keep the driver of a refused queue",
+            "never try a refused queue again",
+            "give all limits to each queue",
+            "poll a queue only while Spark asks",
+            "poll again as soon as Spark asks",
+            "wait for each poll before a micro-batch begins",
         ),
     ),
     "source-7": Law(

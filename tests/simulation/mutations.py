@@ -22,6 +22,7 @@ from sqs_fifo_spark.source.plan import deal_of
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.task.attempt import Attempt
 from tests.simulation.planting import Mutations, instead_of, put, rewrite
+from tests.simulation.union_mutations import UNION_MUTATIONS
 
 MUTATIONS = Mutations()
 planted = MUTATIONS.planted
@@ -731,3 +732,8 @@ MUTATIONS.rewritten(
     "if is_own and max(map(_number, claims), default=0) == number:",
     "if is_own:",
 )
+
+
+# Several queues
+
+MUTATIONS.extend(UNION_MUTATIONS)

@@ -144,8 +144,9 @@ class QueueUnion:
             is_first = False
             if not answered:
                 break
-            for member in answered if not found else ():
-                if member.is_free and member.is_polling:  # else it says the same again
+            for member in answered:
+                # Else it says the same again. Once something is found, it is to poll while that is served.
+                if member.is_free and member.is_polling and member.url not in found:
                     self._ask_for_work(member, known, max_messages)
                     member.has_looked = True
         if found:
@@ -292,7 +293,8 @@ class QueueUnion:
             start = known.of(member.key) or member.start
             if start is None and self._tells_start:
                 start = member.start = member.startless.initial_offset()
-            if start is not None and member.driver.position is None and member.driver.announced is None:
+            is_new = member.driver.position is None and member.driver.announced is None
+            if start is not None and is_new and not self._tells_start:
                 member.startless.plan(start, start)  # a driver in the place of one that was refused knows no place
             while True:
                 offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)

@@ -10,7 +10,7 @@ import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, FencedError, OptionError, QueueNotFoundError
-from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.options import parse_source_options, queue_key
 from sqs_fifo_spark.source.driver import union
 from sqs_fifo_spark.source.driver.epochs import Limits
 from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
@@ -190,7 +190,7 @@ def test_a_checkpoint_of_one_queue_is_refused_with_one_line() -> None:
 def test_a_micro_batch_begins_with_the_queue_that_has_work_while_the_other_polls(rig: Rig) -> None:
     rig["a"].has_work = True
     assert places(rig.union.latest_offset(rig.start())) == {"a": 1, "b": 0}
-    assert rig["b"].has_begun_to_poll.is_set()
+    assert rig["b"].has_begun_to_poll.wait(SOON_S)
 
 
 def test_a_poll_that_brings_something_during_a_micro_batch_comes_with_the_next_one(rig: Rig) -> None:
@@ -275,6 +275,23 @@ def test_a_poll_that_ends_is_followed_by_the_next_one(rig: Rig) -> None:
     rig["a"].poll_s = 0.05
     assert rig.union.latest_offset(start) == start
     assert rig["a"].polls > 2
+
+
+def test_a_poll_that_has_ended_begins_again_beside_a_micro_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The micro-batch before took so long that the queue was not polled any more."""
+    monkeypatch.setattr(union, "POLLS_S", 0.0)
+    start = rig.start()
+    rig["a"].has_work = True
+    rig["b"].poll_s = 0.1
+    first = rig.union.latest_offset(start)
+    deadline = SYSTEM_CLOCK.monotonic() + SOON_S
+    while not rig.union._members[queue_key(url_of("b"))].has_answered:
+        assert SYSTEM_CLOCK.monotonic() < deadline
+        threading.Event().wait(0.01)
+    rig["a"].has_work, rig["b"].poll_s = True, SOON_S
+    rig["b"].has_begun_to_poll.clear()
+    assert places(rig.union.latest_offset(first)) == {"a": 2, "b": 0}
+    assert rig["b"].has_begun_to_poll.wait(SOON_S)
 
 
 def test_a_queue_that_is_gone_stops_no_other(rig: Rig) -> None:
