@@ -11,7 +11,7 @@ once the one before is there: time from send to row, memory and receives while n
     queries   one query for each queue
 
 Of 100 queues one has a backlog, and the others are empty: `many` reads it by a source of all, `alone` by one of its
-own, in turns.
+own, in turns. The empty ones are in a local queue of another process, for each call costs it as much as polls wait.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.bench.__main__ import set_up
 from tests.bench.figures import paired
 from tests.bench.model import Bench
 from tests.bench.processes import pss_mib
+from tests.bench.queue_process import QueueProcess, queue_process
 from tests.bench.spark_ways import Arrivals
 from tests.helpers import wait_until
 
@@ -51,7 +52,6 @@ _numbers = itertools.count(1)
 def frames(bench: Bench, way: str, urls: Sequence[str], home: str, delete_after: str) -> list[DataFrame]:
     """Return what this way reads; each is the input of one query."""
     reader = bench.sessions.session.readStream.format("sqsfifo")
-    reader = reader.option("endpointUrl", bench.queue.endpoint_url).option("region", "us-east-1")
     reader = reader.option("waitTimeSeconds", WAIT_S).option("deleteAfter", delete_after)
     if way in ("source", "many"):
         return [reader.option("queueUrls", ",".join(urls)).option("journalLocation", f"{home}/journals").load()]
@@ -92,9 +92,10 @@ def wait_for(arrivals: Arrivals, rows: int, require_alive: Any) -> None:
     wait_until(is_there, LONG_S, f"{rows} rows", pause_s=0.01)
 
 
-def queue(bench: Bench) -> str:
-    url = bench.queue.create()
-    bench.queue.release(url)
+def queue(process: QueueProcess, name: str) -> str:
+    """Return the URL of a new queue. No two of this run have the same name, whichever process has them."""
+    attributes = {"FifoQueue": "true"}
+    url: str = process.call("CreateQueue", QueueName=f"{name}-{next(_numbers)}.fifo", Attributes=attributes)["QueueUrl"]
     return url
 
 
@@ -109,7 +110,7 @@ def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, Any]:
     bench.sessions.use(2)
     dice = random.Random(given.seed)
     arrivals = Arrivals(("messageId",))
-    urls = [queue(bench) for _ in range(given.queues)]
+    urls = [queue(bench.queue, way) for _ in range(given.queues)]
     for url in urls:
         send(bench, url, "first")
     latencies = []
@@ -138,12 +139,12 @@ def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def busy(bench: Bench, way: str, given: argparse.Namespace) -> float:
+def busy(bench: Bench, empty: QueueProcess, way: str, given: argparse.Namespace) -> float:
     """Return messages per second of a drain of one queue, with others beside it that are empty, or alone."""
-    urls = [queue(bench) for _ in range(given.many if way == "many" else 1)]
-    url = urls[len(urls) // 2]
+    url = queue(bench.queue, "busy")
+    others = [queue(empty, "empty") for _ in range(given.many - 1 if way == "many" else 0)]
     arrivals = Arrivals()
-    with running(bench, way, urls, arrivals, given.delete_after) as require_alive:
+    with running(bench, way, [*others, url], arrivals, given.delete_after) as require_alive:
         bench.queue.fill(url, WARM, WARM, 500)
         wait_for(arrivals, WARM, require_alive)
         wait_until(lambda: bench.queue.depth(url) == 0, LONG_S, "what warms it up is deleted")
@@ -155,8 +156,9 @@ def busy(bench: Bench, way: str, given: argparse.Namespace) -> float:
         wait_until(lambda: bench.queue.depth(url) == 0, LONG_S, "the queue is empty")
         took_s = time.monotonic() - began
         arrivals.check(WARM + given.backlog, given.groups, 500)
-    for each in urls:
-        bench.queue.delete(each)
+    bench.queue.delete(url)
+    for each in others:
+        empty.delete(each)
     return float(given.backlog / took_s)
 
 
@@ -176,13 +178,13 @@ def compare_few(bench: Bench, given: argparse.Namespace) -> None:
         print(f"\nsource / {other}: {', '.join(shares)}", flush=True)
 
 
-def compare_busy(bench: Bench, given: argparse.Namespace) -> None:
+def compare_busy(bench: Bench, empty: QueueProcess, given: argparse.Namespace) -> None:
     bench.sessions.stop()
     bench.sessions.use(2)
     rates: dict[str, list[float]] = {"alone": [], "many": []}
     for number in range(given.rounds + 1):
         for way, each in rates.items():
-            rate = busy(bench, way, given)
+            rate = busy(bench, empty, way, given)
             print(f"{'warm-up' if not number else f'round {number}'}  {way:6} {rate:8,.0f}/s", flush=True)
             each += [rate] if number else []
     ratios = paired(rates["alone"], rates["many"])
@@ -214,7 +216,7 @@ def main() -> None:
         if given.only != "busy":
             compare_few(bench, given)
         if given.only != "few":
-            compare_busy(bench, given)
+            compare_busy(bench, stack.enter_context(queue_process()), given)
 
 
 if __name__ == "__main__":
