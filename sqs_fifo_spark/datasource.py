@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError, needs_spark
 from sqs_fifo_spark.logs import set_subject
+from sqs_fifo_spark.option_rules import is_name
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options, parse_source_options
 
 with needs_spark():
@@ -61,13 +62,16 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from sqs_fifo_spark.aws.named import with_url
         from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
-        options = with_url(parse_source_options, self.options, beside_missing=_READ_A_TABLE)
-        if not options.has_many_queues:
-            return SqsFifoStreamReader(options, schema)
-        return SqsFifoStreamReader(options, schema, given=dict(self.options))
+        options = parse_source_options(self.options, beside_missing=_READ_A_TABLE)
+        if options.has_many_queues:
+            return SqsFifoStreamReader(options, schema, given=dict(self.options))
+        if is_name(options.queue_url):
+            from sqs_fifo_spark.aws.named import with_url
+
+            options = with_url(parse_source_options, self.options)
+        return SqsFifoStreamReader(options, schema)
 
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,20 +1,23 @@
 """The declaration of an option, and the rules for its value.
 
-Nothing here touches the network. Of the disk, botocore's own table of AWS's partitions is read once.
+Nothing here touches the network. Of the disk, botocore's own table of AWS's partitions is read once: the file alone, as
+botocore takes long to import, and Spark imports this where nobody asks AWS.
 """
 
 from __future__ import annotations
 
 import functools
 import ipaddress
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from botocore.loaders import Loader
+from botocore import BOTOCORE_ROOT
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 
@@ -30,7 +33,7 @@ _KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
 
 _PARTITIONS = {
     each["id"]: {**each["outputs"], "regionRegex": each["regionRegex"]}
-    for each in Loader().load_data("partitions")["partitions"]
+    for each in json.loads(Path(BOTOCORE_ROOT, "data", "partitions.json").read_bytes())["partitions"]
 }
 """Ends of the names of AWS's hosts, and the form of its regions, in each of its partitions."""
 _PLAIN = "|".join(re.escape(each["dnsSuffix"]) for each in _PARTITIONS.values())

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 @functools.cache
@@ -21,6 +23,18 @@ def exempt_from_collection() -> None:
     if os.environ.get("SPARK_REUSE_WORKER"):
         gc.collect()
         gc.freeze()
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Collect no garbage inside, where thousands of objects are made that all stay: each pass looks at them in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 os.register_at_fork(after_in_child=exempt_from_collection.cache_clear)

@@ -11,8 +11,8 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ import botocore.parsers
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import STALE, error_from_aws, is_signed_too_early, is_wrong_clock, left_out
 from sqs_fifo_spark.aws.credentials import ASSUME_ROLE, ChainError, safe_text
-from sqs_fifo_spark.aws.lean import IllegalHeaderError
+from sqs_fifo_spark.aws.form import IllegalHeaderError
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
@@ -101,6 +101,7 @@ class CallCounts(NamedTuple):
 
 
 NO_CALLS = CallCounts()
+_RECEIVE, _FAILURE = CallCounts(receives=1), CallCounts(failed=1)
 
 
 class _Tally:
@@ -110,17 +111,7 @@ class _Tally:
         self._lock = threading.Lock()
         self.calls = NO_CALLS
 
-    @contextmanager
-    def counted(self, operation: str) -> Iterator[None]:
-        if operation == "receive_message":
-            self._add(CallCounts(receives=1))
-        try:
-            yield
-        except TransientQueueError:
-            self._add(CallCounts(failed=1))
-            raise
-
-    def _add(self, calls: CallCounts) -> None:
+    def add(self, calls: CallCounts) -> None:
         with self._lock:
             self.calls = self.calls.plus(calls)
 
@@ -263,7 +254,23 @@ class QueueCalls:
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """
+        if operation == "receive_message":
+            self._tally.add(_RECEIVE)
+        try:
+            return self._checked(operation, wait_time_s, latest, stopped, pending, arguments)
+        except TransientQueueError:
+            self._tally.add(_FAILURE)
+            raise
 
+    def _checked(
+        self,
+        operation: str,
+        wait_time_s: int,
+        latest: float | None,
+        stopped: threading.Event | None,
+        pending: Ask | None,
+        arguments: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
         def check() -> None:
             if stopped is not None and stopped.is_set():
                 raise TransientQueueError(f"{operation} on '{self._url}' was not made: its task has ended meanwhile.")
@@ -273,7 +280,7 @@ class QueueCalls:
                     "stood still."
                 )
 
-        with self._tally.counted(operation), without_sdk_logs(), aws.checked_before_sending(check):
+        with without_sdk_logs(), nullcontext() if pending else aws.checked_before_sending(check):
             try:
                 return self._ask(operation, wait_time_s, arguments, pending)
             except botocore.exceptions.ClientError as error:

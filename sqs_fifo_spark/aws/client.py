@@ -16,14 +16,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
 import botocore.exceptions
 import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 
 from sqs_fifo_spark.aws.credentials import ChainError, Keys, find_credentials, open_session, safe_text, sts_region
-from sqs_fifo_spark.aws.lean import with_lean_calls
+from sqs_fifo_spark.aws.lean import LeanClient, with_lean_calls
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError, TransientQueueError
 from sqs_fifo_spark.options import AWS_CHAIN, Identity
@@ -64,6 +63,8 @@ def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
 
 
 def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
+    if wait_time_s and isinstance(impatient := sqs_client(config), LeanClient):
+        return impatient.patient(wait_time_s)
     session = open_session(config.identity)
     credentials = find_credentials(config.identity, session, config.region)
     if credentials is None:
@@ -102,7 +103,8 @@ def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
         read_timeout=READ_TIMEOUT_S,
         user_agent_extra="sqs-fifo-spark",
     )
-    return boto3.session.Session().client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
+    session = open_session(AWS_CHAIN)
+    return session.create_client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
 
 
 def caller_arn(config: ClientConfig) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.exceptions
+import botocore.loaders
 import botocore.parsers
 import botocore.session
 import botocore.utils
@@ -54,7 +55,22 @@ def open_session(identity: Identity) -> botocore.session.Session:
     session = botocore.session.get_session()
     if identity.profile is not None:
         session.set_config_variable("profile", identity.profile)
+    session.lazy_register_component("data_loader", functools.partial(_loader, session))
     return session
+
+
+class _Every(list[str]):
+    """The names of all services, without a list of them."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _loader(session: botocore.session.Session) -> Any:
+    """Return botocore's loader of its data, which, to find one service, does not look into the folders of all 400."""
+    loader = botocore.loaders.create_loader(session.get_config_variable("data_path"))
+    loader.list_available_services = lambda type_name: _Every()
+    return loader
 
 
 def find_credentials(identity: Identity, session: botocore.session.Session, region: str | None) -> Any:

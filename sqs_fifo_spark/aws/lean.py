@@ -22,7 +22,6 @@ import json
 import logging
 import math
 import os
-import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -114,6 +113,12 @@ class LeanClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
+    def patient(self, wait_time_s: int) -> LeanClient:
+        """Return this client, with its connections and keys, for lean calls that may take so many seconds longer."""
+        other = object.__new__(LeanClient)
+        vars(other).update(vars(self), _read_timeout=self._read_timeout + wait_time_s)
+        return other
+
     def receive_message(self, **arguments: Any) -> dict[str, Any]:
         return self._call("receive_message", arguments)
 
@@ -132,9 +137,9 @@ class LeanClient:
         Both raise boto3's errors.
         """
         body = _encode(arguments).encode()
-        headers = self._forms[operation].headers_for(body, self._credentials.get_frozen_credentials())
+        head = self._forms[operation].head_for(body, self._credentials.get_frozen_credentials())
         began, limit_s = SYSTEM_CLOCK.monotonic(), _limit_s.get()
-        connection = self._send(_head(headers) + body)
+        connection = self._send(head + body)
         latest = SYSTEM_CLOCK.monotonic() + self._read_timeout if limit_s is None else began + limit_s
         arrival = arrival_of_call()
         if arrival:
@@ -215,24 +220,6 @@ class LeanClient:
         else:
             kind = "no error"
         raise botocore.parsers.ResponseParserError(f"{operation}: status {response.status}, {kind}")
-
-
-class IllegalHeaderError(botocore.exceptions.BotoCoreError):  # type: ignore[misc]
-    """A header would be two, or cannot be sent: a token from a file, as a rule. It does not show its content."""
-
-    fmt = "a header has a character that no header may have; look at the credentials"
-
-
-_ILLEGAL = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
-
-
-def _head(headers: Mapping[str, str]) -> bytes:
-    """Return the request's head, up to the body. Raises IllegalHeaderError."""
-    values = "".join(headers.values())
-    if not (values.isascii() and values.isprintable()) and _ILLEGAL.search(values):
-        raise IllegalHeaderError
-    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-    return "".join(["POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n", *lines, "\r\n"]).encode("latin-1")
 
 
 def _blob(value: Any) -> str:

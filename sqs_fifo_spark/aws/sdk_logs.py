@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+
+
+class _Depth(threading.local):
+    """Number of `without_sdk_logs` around this thread's code; a class, as it is made and left in each call."""
+
+    calls = 0
+
+    def __enter__(self) -> None:
+        self.calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.calls -= 1
 
 
 class _InOurCalls(logging.Filter):
@@ -15,10 +26,10 @@ class _InOurCalls(logging.Filter):
     traceback of credentials that were not renewed holds the output of a credential process.
     """
 
-    active = threading.local()
+    depth = _Depth()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not getattr(self.active, "depth", 0):
+        if not self.depth.calls:
             return True
         if record.exc_info and record.exc_info[0]:
             record.msg = f"{record.msg} ({record.exc_info[0].__name__})"
@@ -32,17 +43,12 @@ _muted: set[str] = set()
 """Loggers that have been looked at. Two threads may add one twice, which is adding it once."""
 
 
-@contextmanager
-def without_sdk_logs() -> Iterator[None]:
+def without_sdk_logs() -> AbstractContextManager[None]:
     """Keep message bodies and credentials out of all logs, at any level, during the calls made inside."""
     names = logging.root.manager.loggerDict
-    if not _muted.issuperset(names):
+    if next(reversed(names), None) not in _muted:  # a new one stands at the end
         for name in names.keys() - _muted:
             if name.startswith(_CHATTY):
                 logging.getLogger(name).addFilter(_FILTER)
             _muted.add(name)
-    _FILTER.active.depth = getattr(_FILTER.active, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        _FILTER.active.depth -= 1
+    return _FILTER.depth

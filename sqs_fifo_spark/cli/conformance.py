@@ -13,7 +13,6 @@ import click
 from botocore.exceptions import ClientError, NoRegionError
 
 from sqs_fifo_spark.cli.output import Status, print_error, print_line, print_table, progress
-from sqs_fifo_spark.conformance.bench import code_of
 from sqs_fifo_spark.conformance.case import Case
 from sqs_fifo_spark.conformance.grounds import find_cases
 from sqs_fifo_spark.conformance.kit import (
@@ -28,6 +27,7 @@ from sqs_fifo_spark.conformance.kit import (
     most_calls,
     report,
 )
+from sqs_fifo_spark.conformance.refusals import code_of
 
 
 @click.command(short_help="Look at which facts about SQS FIFO hold at an endpoint.")

@@ -15,7 +15,7 @@ from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
 from sqs_fifo_spark.cli.python_checks import check_python
 from sqs_fifo_spark.cli.queue_checks import check_queue
 from sqs_fifo_spark.cli.slow_calls import begin
-from sqs_fifo_spark.journal.object_store import journal_access
+from sqs_fifo_spark.journal.location import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
 HOST_S = 4.0

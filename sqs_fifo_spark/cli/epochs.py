@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from sqs_fifo_spark.errors import DataLossError, OptionError
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT
+from sqs_fifo_spark.journal.location import BY_ENVIRONMENT, open_store
 from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.offset import Offset

@@ -16,8 +16,7 @@ from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, o
 from sqs_fifo_spark.cli.slow_calls import NoAnswerError, answer
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import S3Access
+from sqs_fifo_spark.journal.location import S3Access, open_store
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal_objects import Journal
 

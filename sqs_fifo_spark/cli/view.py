@@ -18,8 +18,7 @@ from sqs_fifo_spark.cli.output import Track, time_text
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.journal.identity import IDENTITY
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import journal_access
+from sqs_fifo_spark.journal.location import journal_access, open_store
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.options.queues import FOLDER

@@ -5,17 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import (
-    Bench,
-    Message,
-    Queue,
-    marks_of,
-    marks_text,
-    outcome,
-    require,
-    require_refusal,
-)
+from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, marks_of, marks_text
 from sqs_fifo_spark.conformance.case import API, RECORDED, Differs, case
+from sqs_fifo_spark.conformance.refusals import outcome, require, require_refusal
 
 _VOID = "not valid anymore"
 

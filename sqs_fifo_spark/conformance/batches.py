@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.conformance.bench import (
-    Bench,
-    failures,
-    outcome,
-    require,
-    require_refusal,
-)
+from sqs_fifo_spark.conformance.bench import Bench
 from sqs_fifo_spark.conformance.case import API, RECORDED, case
+from sqs_fifo_spark.conformance.refusals import failures, outcome, require, require_refusal
 
 
 @case(API)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, failures, marks_of, marks_text, require, require_refusal, system
+from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, system
 from sqs_fifo_spark.conformance.case import API, RECORDED, case
+from sqs_fifo_spark.conformance.refusals import failures, require, require_refusal
 
 _BY_CONTENT = {"ContentBasedDeduplication": "true"}
 _MINUTES_5 = 300

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text, require, require_refusal
+from sqs_fifo_spark.conformance.bench import Bench, marks_of, marks_text
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, SETTLE_S, case
+from sqs_fifo_spark.conformance.refusals import require, require_refusal
 
 
 @case(API, seconds=9)

@@ -18,8 +18,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.conformance.bench import DELETES, Bench, is_broken, is_trouble, is_unsupported, plain, said
+from sqs_fifo_spark.conformance.bench import DELETES, Bench
 from sqs_fifo_spark.conformance.case import Case, Differs, NotDecided, NotSupported
+from sqs_fifo_spark.conformance.refusals import is_broken, is_trouble, is_unsupported, plain, said
 
 HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED = "holds", "differs", "not supported", "not decided"
 VERDICTS = (HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from sqs_fifo_spark.conformance.bench import Bench, Queue, marks_of, marks_text, require, require_refusal, system
+from sqs_fifo_spark.conformance.bench import Bench, Queue, marks_of, marks_text, system
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, Differs, NotDecided, case
+from sqs_fifo_spark.conformance.refusals import require, require_refusal
 
 
 @case(API)

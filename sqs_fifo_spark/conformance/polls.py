@@ -5,8 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, Queue, marks_of, marks_text, require, require_refusal
+from sqs_fifo_spark.conformance.bench import Bench, Queue, marks_of, marks_text
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, Differs, case
+from sqs_fifo_spark.conformance.refusals import require, require_refusal
 
 
 def _timed(bench: Bench, queue: Queue, **given: Any) -> tuple[str, float]:

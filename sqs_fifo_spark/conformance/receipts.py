@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.conformance.bench import (
-    Bench,
-    Message,
-    Queue,
-    failures,
-    marks_text,
-    outcome,
-    require,
-    require_refusal,
-    system,
-)
+from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, marks_text, system
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, REPORT, case
+from sqs_fifo_spark.conformance.refusals import failures, outcome, require, require_refusal
 
 _NONSENSE = {"ReceiptHandle": "no-handle", "Body": "", "MessageId": ""}
 _NOT_HELD = ("InvalidParameterValue", "MessageNotInflight")

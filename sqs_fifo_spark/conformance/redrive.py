@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, failures, require, require_refusal, system
+from sqs_fifo_spark.conformance.bench import Bench, Message, Queue, system
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, REPORT, case
+from sqs_fifo_spark.conformance.refusals import failures, require, require_refusal
 
 _MOVE_S = 5
 """SQS does not say how soon a message that has moved can be received: a receive waits for it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sqs_fifo_spark.conformance.bench import Bench, marks_text, require, require_refusal, system
+from sqs_fifo_spark.conformance.bench import Bench, marks_text, system
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, Differs, case
+from sqs_fifo_spark.conformance.refusals import require, require_refusal
 
 
 @case(API)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, marks_of, require, require_refusal
+from sqs_fifo_spark.conformance.bench import Bench, marks_of
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, RECORDED, case
+from sqs_fifo_spark.conformance.refusals import require, require_refusal
 
 _INVALID = "InvalidParameterValue"
 _SMALLEST = {"MaximumMessageSize": "1024"}

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sqs_fifo_spark.conformance.bench import Bench, bare, code_of, is_unsupported_code, require, require_no_trouble
+from sqs_fifo_spark.conformance.bench import Bench
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, REPORT, Differs, NotSupported, case
+from sqs_fifo_spark.conformance.refusals import bare, code_of, is_unsupported_code, require, require_no_trouble
 
 _BURST = 640
 """Calls; SQS's quota is 300 a second, for each action on a queue without high throughput."""

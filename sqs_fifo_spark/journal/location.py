@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT, ObjectStore, S3Access
 from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.options import AWS_CHAIN, ConnectionOptions, Identity
+
+
+@dataclass(frozen=True)
+class S3Access:
+    """The way to reach a bucket of S3. Travels to the executors; its repr has no secret."""
+
+    queue_region: str | None = None
+    """Region of a bucket if neither AWS_REGION nor the SDK's configuration says one."""
+    identity: Identity = AWS_CHAIN
+    endpoint_url: str | None = None
+    """Without it AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, as the AWS SDKs have it, else AWS's own."""
+
+
+BY_ENVIRONMENT = S3Access()
+"""As the AWS SDKs would."""
+
+
+def journal_access(options: ConnectionOptions) -> S3Access:
+    """Return the access to the journal of these options, if it is on S3."""
+    return S3Access(options.region, options.journal_identity, options.journal_endpoint_url)
 
 
 @functools.cache
@@ -25,6 +46,8 @@ def open_store(location: str, access: S3Access = BY_ENVIRONMENT) -> Store:
     parts = urlsplit(location)
     if parts.scheme == "file":
         return FileStore(Path(url2pathname(parts.path)))
+    from sqs_fifo_spark.journal.object_store import ObjectStore  # with obstore, which a directory does not need
+
     return ObjectStore(location, access)
 
 

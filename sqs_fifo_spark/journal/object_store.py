@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,9 +19,12 @@ import obstore.store
 from sqs_fifo_spark.aws.credentials import S3Credentials, no_credentials
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal.location import BY_ENVIRONMENT, S3Access, journal_access
 from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.option_rules import S3_PREFIXES
-from sqs_fifo_spark.options import AWS_CHAIN, ConnectionOptions, Identity
+from sqs_fifo_spark.options import AWS_CHAIN
+
+__all__ = ["ObjectStore", "journal_access"]
 
 T = TypeVar("T")
 
@@ -58,26 +60,6 @@ _S3_PERMISSIONS = {
 
 _process: int | None = None
 """The process whose threads make obstore's calls, from the first one on. A fork would wait for them for ever."""
-
-
-@dataclass(frozen=True)
-class S3Access:
-    """The way to reach a bucket of S3. Travels to the executors; its repr has no secret."""
-
-    queue_region: str | None = None
-    """Region of a bucket if neither AWS_REGION nor the SDK's configuration says one."""
-    identity: Identity = AWS_CHAIN
-    endpoint_url: str | None = None
-    """Without it AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, as the AWS SDKs have it, else AWS's own."""
-
-
-BY_ENVIRONMENT = S3Access()
-"""As the AWS SDKs would."""
-
-
-def journal_access(options: ConnectionOptions) -> S3Access:
-    """Return the access to the journal of these options, if it is on S3."""
-    return S3Access(options.region, options.journal_identity, options.journal_endpoint_url)
 
 
 class _Clients:

@@ -16,7 +16,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from sqs_fifo_spark.aws.s3 import CONCURRENT_CALLS, KEYS_OF_A_DELETE, S3
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
-from sqs_fifo_spark.journal.object_store import ObjectStore, S3Access
+from sqs_fifo_spark.journal.location import S3Access
+from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.payloads.pointer import Pointer
 
 __all__ = ["CONCURRENT_CALLS", "Buckets"]

@@ -63,11 +63,11 @@ class Crew:
             return self.failure
 
     def stop(self) -> None:
-        """End the work, and wait for calls under way; if one is late, abandon the threads that are left.
+        """End the work, and wait for calls under way, except those to S3 of threads that are `away`: they end later.
 
-        They cannot send: `stopped` is asked before each call, and once more before each piece of it leaves. A put of
-        theirs may still come, and records rows that SQS has confirmed: that is true at any time, and an attempt that
-        reads it in time sends them no more.
+        If any other is late, abandon the threads that are left. They cannot send: `stopped` is asked before each call,
+        and once more before each piece of it leaves. A put of theirs may still come, and records rows that SQS has
+        confirmed: that is true at any time, and an attempt that reads it in time sends them no more.
         """
         if self._is_abandoned:
             return

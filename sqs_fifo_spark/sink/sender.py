@@ -47,7 +47,7 @@ class Sender:
     """Sends the rows of one partition from threads of its own, from the first `add` until `finish` or `stop`.
 
     Runs on an executor. One thread adds rows. Once `finish` or `stop` has returned, no call begins, and one that has
-    begun is not completed: only pieces already on their way reach SQS.
+    begun is not completed: only pieces already on their way reach SQS. A write to S3 under way goes on until it ends.
     """
 
     def __init__(
@@ -126,6 +126,8 @@ class Sender:
 
     def stop(self) -> None:
         """Send no more. A call under way is waited for, and not tried again; its sent rows are recorded.
+
+        A write to S3 under way is not waited for.
 
         If the rows of any call are not recorded in time, the threads that are left are abandoned.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,10 +48,9 @@ class Entries:
         Raises the error of an answer that concerns more than single messages.
         """
         refused = {failed.get("Id"): failed for failed in (answer.get("Failed") or ())}
-        for done in answer.get("Successful") or ():
-            place = self._places.get(done.get("Id"))
-            if place is not None and done["Id"] not in refused:
-                self._end(place, Outcome.DONE)
+        done = {each.get("Id") for each in (answer.get("Successful") or ())}
+        for key in done & self._places.keys() - refused.keys():
+            self._end(self._places[key], Outcome.DONE)
         unknown: list[tuple[str, SqsFifoError]] = []
         for key, failed in refused.items():
             place = self._places.get(key)
@@ -87,8 +87,8 @@ def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
     """
     calls: list[list[Receipt]] = []
     by_receive: dict[int, list[Receipt]] = {}
-    for receipt in receipts:
-        by_receive.setdefault(receipt.receive, []).append(receipt)
+    for receive, together in itertools.groupby(receipts, lambda receipt: receipt.receive):
+        by_receive.setdefault(receive, []).extend(together)
     for received in by_receive.values():
         for start in range(0, len(received), MAX_ENTRIES):
             part = received[start : start + MAX_ENTRIES]

@@ -93,14 +93,14 @@ class Lease:
         when SQS does not know it any more.
         """
         with self._lock:
+            renew_at, expires_at = since + self._heartbeat_s, since + self._visibility_timeout_s
             for receipt in receipts:
                 handle = receipt.receipt_handle
-                if may_be_deleted and handle in self._holds:
-                    self._holds[handle].may_be_deleted = True
-                if handle not in self._holds and handle not in self._lost:
-                    self._holds[handle] = _Hold(
-                        receipt, since + self._heartbeat_s, since + self._visibility_timeout_s, may_be_deleted
-                    )
+                hold = self._holds.get(handle)
+                if hold is not None:
+                    hold.may_be_deleted = hold.may_be_deleted or may_be_deleted
+                elif handle not in self._lost:
+                    self._holds[handle] = _Hold(receipt, renew_at, expires_at, may_be_deleted)
 
     def hold_received(self, received: ReceivedMessages) -> None:
         """Hold the messages of one receive. If they were long on their way, renew them at once, by one try.
@@ -138,7 +138,7 @@ class Lease:
         with self._lock:
             for receipt in receipts:
                 self._holds.pop(receipt.receipt_handle, None)
-                group = self._lost.pop(receipt.receipt_handle, None)
+                group = self._lost.pop(receipt.receipt_handle, None) if self._lost else None
                 if group is not None:
                     self._lost_groups[group] -= 1
                     if not self._lost_groups[group]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -101,39 +101,22 @@ def from_sqs(
         body, attributes = notification.body, {**attributes, **notification.attributes}
     sent_at_ms = int(system.get("SentTimestamp", 0))
     first_received_ms = system.get("ApproximateFirstReceiveTimestamp")
-    receipt = Receipt(
-        message_id=answer["MessageId"],
-        receipt_handle=answer["ReceiptHandle"],
-        message_group_id=system["MessageGroupId"],
-        sequence_number=int(system["SequenceNumber"]),
-        receive_count=int(system["ApproximateReceiveCount"]),
-        sent_at_ms=sent_at_ms,
-        received_at=received_at,
-        receive=receive,
-    )
+    message_id, group, number = answer["MessageId"], system["MessageGroupId"], system["SequenceNumber"]
+    count = int(system["ApproximateReceiveCount"])
+    receipt = Receipt(message_id, answer["ReceiptHandle"], group, int(number), count, sent_at_ms, received_at, receive)
     row = (
-        receipt.message_id,
+        message_id,
         body,
-        receipt.message_group_id,
+        group,
         system.get("MessageDeduplicationId"),
-        system["SequenceNumber"],
+        number,
         sent_at_ms * 1000,
         int(first_received_ms) * 1000 if first_received_ms else None,
-        receipt.receive_count,
+        count,
         system.get("SenderId"),
         system.get("AWSTraceHeader"),
         system.get("DeadLetterQueueSourceArn"),
-        [
-            (
-                name,
-                {
-                    "dataType": value.get("DataType"),
-                    "stringValue": value.get("StringValue"),
-                    "binaryValue": value.get("BinaryValue"),
-                },
-            )
-            for name, value in attributes.items()
-        ],
+        _attribute_values(attributes) if attributes else (),  # collections of garbage pass over a row without a list
         None if notification is None else notification.sns,
         None,
         None,
@@ -146,8 +129,13 @@ def from_sqs(
     return message._replace(size=size + min(pointer.stated_size, max_payload_bytes))
 
 
+def _attribute_values(attributes: Attributes) -> list[tuple[str, dict[str, Any]]]:
+    kinds = {"dataType": "DataType", "stringValue": "StringValue", "binaryValue": "BinaryValue"}
+    return [(name, {ours: value.get(theirs) for ours, theirs in kinds.items()}) for name, value in attributes.items()]
+
+
 def _size(body: str, attributes: Attributes) -> int:
-    size = len(body.encode("utf-8"))
+    size = len(body) if body.isascii() else len(body.encode("utf-8"))
     for name, value in attributes.items():
         size += len(name.encode("utf-8")) + len(value.get("DataType", "").encode("utf-8"))
         size += len(value.get("StringValue", "").encode("utf-8")) + len(value.get("BinaryValue", b""))
@@ -185,10 +173,10 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     count = len(values)
     if pa.types.is_map(kind):
         if any(values):
-            return pa.array(values, kind)
+            return _map_array(values, kind)
         nothing = pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(4 * (count + 1)))], children=[nothing])
-    if all(value is None for value in values):
+    if values.count(None) == count:
         return pa.nulls(count, kind)
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
@@ -196,13 +184,39 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         arrays = [_array(each, field.type) for each, field in zip(children, kind, strict=True)]
         return pa.Array.from_buffers(kind, count, [_validity(values)], children=arrays)
     if pa.types.is_string(kind):
-        texts = [b"" if value is None else value.encode() for value in values]
-        ends = array("i", itertools.accumulate(map(len, texts), initial=0))
-        return pa.Array.from_buffers(
-            kind, count, [_validity(values), pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
-        )
+        texts: Sequence[Any] = values if None not in values else [value or "" for value in values]
+        text = "".join(texts)
+        lengths = map(len, texts) if text.isascii() else (len(each.encode()) for each in texts)
+        ends = array("i", itertools.accumulate(lengths, initial=0))
+        return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(ends), pa.py_buffer(text.encode())])
     numbers = array("q" if kind.bit_width == 64 else "i", [value or 0 for value in values])
     return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(numbers)])
+
+
+def _map_array(values: Sequence[Sequence[tuple[str, Mapping[str, Any]]]], kind: pa.DataType) -> pa.Array:
+    entries = [entry for value in values for entry in value]
+    names = _array([name for name, _ in entries], pa.string())
+    items = [_array_of_bytes([item[each.name] for _, item in entries], each.type) for each in kind.item_type]
+    fields = [names, pa.Array.from_buffers(kind.item_type, len(entries), [None], children=items)]
+    pairs = pa.Array.from_buffers(pa.struct([kind.key_field, kind.item_field]), len(entries), [None], children=fields)
+    ends = array("i", itertools.accumulate(map(len, values), initial=0))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends)], children=[pairs])
+
+
+def _array_of_bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_binary(kind):
+        return _array(values, kind)
+    data = [value or b"" for value in values]
+    ends = array("i", itertools.accumulate(map(len, data), initial=0))
+    return pa.Array.from_buffers(
+        kind, len(values), [_validity(values), pa.py_buffer(ends), pa.py_buffer(b"".join(data))]
+    )
+
+
+def rows_at(rows: pa.RecordBatch, places: Iterable[int]) -> pa.RecordBatch:
+    """Return these rows. Arrow would import pandas for a list, too."""
+    numbers = array("q", places)
+    return rows.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
 
 
 def _validity(values: Sequence[Any]) -> pa.Buffer | None:

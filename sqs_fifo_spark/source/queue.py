@@ -149,17 +149,19 @@ class Queue(QueueCalls):
             ("delete_message_batch", entry),
             ("change_message_visibility_batch", {**entry, "VisibilityTimeout": 0}),
         )
-        for operation, refused in checks:
-            try:
-                answer = self._retrying(operation, CALL_BUDGET_S, Entries=[refused])
-            except QueueRequestError:
-                continue  # refused for the handle, so allowed
-            for failed in answer.get("Failed") or ():
-                error = error_from_aws(
-                    operation, self._url, str(failed.get("Code", "")), str(failed.get("Message", ""))
-                )
-                if isinstance(error, AccessDeniedError):
-                    raise error
+        for _ in self._call_pool.map(self._require_permission, checks):
+            pass
+
+    def _require_permission(self, check: tuple[str, Mapping[str, Any]]) -> None:
+        operation, refused = check
+        try:
+            answer = self._retrying(operation, CALL_BUDGET_S, Entries=[refused])
+        except QueueRequestError:
+            return  # refused for the handle, so allowed
+        for failed in answer.get("Failed") or ():
+            error = error_from_aws(operation, self._url, str(failed.get("Code", "")), str(failed.get("Message", "")))
+            if isinstance(error, AccessDeniedError):
+                raise error
 
     def approximate_counts(self, *, budget_s: float = CALL_BUDGET_S) -> Counts:
         """Ask how many messages the queue has; `counts` has the answer, too."""

@@ -1,7 +1,7 @@
 """Spark's stream reader over `Driver` and `partition`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
-nothing. Only the reader process beside the driver ever makes a `Driver`.
+nothing, and imports neither side. Only the reader process beside the driver ever makes a `Driver`.
 """
 
 from __future__ import annotations
@@ -12,35 +12,28 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sqs_fifo_spark.aws.queue_list import queue_urls
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.columns import QUEUE_URL
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SourceOptions, parse_queue
-from sqs_fifo_spark.pace import Pace
-from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.schema import arrow_schema
-from sqs_fifo_spark.source.driver.driver import Driver
-from sqs_fifo_spark.source.driver.startless import StartlessDriver
-from sqs_fifo_spark.source.driver.union import QueueUnion
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
-from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
-from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
-from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
-from sqs_fifo_spark.source.task.partition import read_partition
 from sqs_fifo_spark.worker import exempt_from_collection
+
+if TYPE_CHECKING:
+    from sqs_fifo_spark.source.driver.startless import StartlessDriver
+    from sqs_fifo_spark.source.driver.union import QueueUnion
+    from sqs_fifo_spark.source.plan import PartitionPlan
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -107,6 +100,8 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from sqs_fifo_spark.source.task.partition import read_partition
+
         fields = arrow_schema(self._columns)
         schema = pa.schema(list(fields.values()))
         context = TaskContext.get()
@@ -156,41 +151,18 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _source(self) -> Any:
         """The `StartlessDriver` of one queue, or the `QueueUnion` of several: they have the same methods."""
         if self._source_or_none is None:
+            from sqs_fifo_spark.source.driver import assembly
+
             # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
             _let_ctrl_c_end_the_jvm_first()
-            self._source_or_none = (
-                StartlessDriver(self._driver(self._options)) if self._given is None else self._union()
-            )
+            options, pool = self._options, self._pools.make
+            if self._given is None:
+                self._source_or_none = assembly.driver_of_one(options, pool)
+            else:
+                tells_start = ReadMaxRows is not None
+                self._source_or_none = assembly.union_of_several(options, self._given, pool, tells_start=tells_start)
         return self._source_or_none
-
-    def _union(self) -> QueueUnion:
-        options, given = self._options, self._given or {}
-        pace = Pace(SYSTEM_CLOCK, options.max_calls_per_s)
-        return QueueUnion(
-            options,
-            lambda: queue_urls(options, SYSTEM_CLOCK),
-            lambda url, before_poll, most_partitions: self._driver(
-                parse_queue(given, url), pace=pace, before_poll=before_poll, most_partitions=most_partitions
-            ),
-            SYSTEM_CLOCK,
-            tells_start=ReadMaxRows is not None,
-        )
-
-    def _driver(self, options: SourceOptions, *, pace: Pace | None = None, **of_union: Any) -> Driver:
-        pools = self._pools.make
-        deletes = PayloadDeletes(None)
-        if options.delete_payloads:
-            deletes = PayloadDeletes(open_buckets(journal_access(options)).delete, pools("payload-delete", 1))
-        return Driver(
-            options,
-            queue=Queue(options, SYSTEM_CLOCK, pools, deletes=DRIVER_DELETES, pace=pace, may_go=pace is not None),
-            store=lambda: open_store(options.journal_location, journal_access(options)),
-            clock=SYSTEM_CLOCK,
-            pool=pools,
-            payload_deletes=deletes,
-            **of_union,
-        )
 
 
 def _to_json(offset: Offset | Offsets) -> dict[str, Any]:

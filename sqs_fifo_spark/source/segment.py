@@ -11,6 +11,7 @@ before it is parsed, and validated before it is used: damage, and foreign bytes,
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import struct
@@ -26,7 +27,7 @@ from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.payloads.pointer import from_url
-from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.message import Receipt, rows_at
 
 _MAGIC = b"SQSFIFO1"
 _HEADER = struct.Struct("<8sQIQI")
@@ -148,7 +149,7 @@ class Segment:
         """Return the rows that belong to this epoch, in order: all but the deferred ones and the ids `skipped`."""
         receipts = self.head.receipts
         serves = [not receipt.deferred and receipt.message_id not in skipped for receipt in receipts]
-        return self.rows if all(serves) else self.rows.filter(pa.array(serves, pa.bool_()))
+        return self.rows if all(serves) else rows_at(self.rows, itertools.compress(itertools.count(), serves))
 
 
 def encode(segment: Segment) -> bytes:

@@ -13,6 +13,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.worker import without_collection
 
 SETTLE_BUDGET_S = 60.0
 """Seconds for which a commit tries to delete, before it leaves the rest to the ledger and the next commit."""
@@ -20,6 +21,7 @@ LONGEST_RETENTION_S = 14 * 86_400
 """SQS keeps a message for at most 14 days."""
 
 
+@without_collection()
 def delete_committed(
     receipts: Iterable[Receipt],
     unconfirmed: Mapping[str, UnconfirmedMessage],

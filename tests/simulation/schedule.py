@@ -31,6 +31,7 @@ from tests.simulation.shared import SharedQuery
 from tests.simulation.sites import Neighbour, RoutedClient, SharedCheckpoint, Site, poll
 from tests.simulation.spark import ConcurrentUpdateError, read
 from tests.simulation.tasks import Attempt, History, SimulatedQuery, TaskFailedError
+from tests.simulation.union_laws import UnionLaws
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsClient, World
 
 GROUPS, OTHER_GROUPS = "abcde", "vwxyz"
@@ -89,6 +90,7 @@ class Schedule:
         unions = random.Random(f"{seed}/union")
         self.neighbour = Neighbour(self, unions) if unions.random() < 0.5 else None
         """The other queue of a query that reads two."""
+        self.union_laws = UnionLaws(self, random.Random(f"{seed}/union laws"))
         self.sites: list[Site] = [self.site, *([self.neighbour] if self.neighbour is not None else [])]
         self.hub.next_lapse_at, self.hub.lapse = self._next_lapse_at, self._lapse
         self.checkpoint = self._make_checkpoint()
@@ -688,8 +690,15 @@ class Schedule:
 
     # Processes of ours
 
-    def start_query(self, *, until_drained: bool = False, triggers: int = 0, lends: bool = False) -> Thread:
-        """Start the query, for so many triggers, until all is drained, or for as long as the dice say.
+    def start_query(
+        self,
+        *,
+        until_drained: bool = False,
+        triggers: int = 0,
+        lends: bool = False,
+        story: Callable[[SharedQuery], None] | None = None,
+    ) -> Thread:
+        """Start the query, for so many triggers, until all is drained, for a story, or for as long as the dice say.
 
         With `lends` it runs with AvailableNow, and the first task that has what waited dies (see `_lend`).
         """
@@ -705,7 +714,7 @@ class Schedule:
             self._with_rivals.update([process, *rivals])
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
-        checkpoint, is_free = self.checkpoint, not (until_drained or triggers)
+        checkpoint, is_free = self.checkpoint, not (until_drained or triggers or story)
         for site in self.sites:
             site.laws.checkpoint_of[process.name] = site.history_in(checkpoint)
         triggers = triggers or self.rng.randint(1, 8)
@@ -742,6 +751,10 @@ class Schedule:
                     history.site.laws.goes_on(history.checkpoint, history.offsets)
                 if until_drained:
                     self._drain(query)
+                    return
+                if story is not None:
+                    assert isinstance(query, SharedQuery)
+                    story(query)
                     return
                 if available_now:
                     while query.trigger():
@@ -938,7 +951,7 @@ class Schedule:
             runs = self._outages.randint(3, 8)
         for _ in range(runs):
             self.start_query()
-            self._run_query()
+            self.run_query()
             if self.laws.violations:
                 return
             if self._is_over(self.checkpoint):
@@ -977,24 +990,26 @@ class Schedule:
             if self.laws.violations:
                 return
         self.start_query(until_drained=True)
-        self._run_query()
+        self.run_query()
         hub.run(lambda: bool(self.laws.violations) or not hub.alive())
         if self.laws.violations:
             return
         # What leftovers of tasks wrote, and the ledger of the last epoch, go with the next commit.
-        self._drain_once_more()
+        self.drain_once_more()
         if not self.laws.violations and self._replays.random() < 0.15:
             self._replay_in_time()
         if not self.laws.violations and self.tells_start and self._lends.random() < 0.05:
             self._lose_what_waits()
+        if not self.laws.violations and self.neighbour is not None:
+            self.union_laws.tell_one()
 
-    def _drain_once_more(self) -> None:
+    def drain_once_more(self) -> None:
         """Send to each queue, drain all, and audit."""
         self._send()
         if self.neighbour is not None:
             self.neighbour.send()
         self.start_query(until_drained=True)
-        self._run_query()
+        self.run_query()
         if not self.laws.violations:
             self._audit()
 
@@ -1002,6 +1017,9 @@ class Schedule:
         self.share_mood()
         for site in self.sites:
             site.laws.audit()
+        for each in self.laws.checkpoints:
+            if isinstance(each, SharedCheckpoint):
+                self.union_laws.audit_sink(each)
 
     def _lose_what_waits(self) -> None:
         """An AvailableNow run whose first task dies with all that waited, while what is newer is there to be served.
@@ -1014,11 +1032,11 @@ class Schedule:
         self.hub.advance(LAPSE_S)
         self._send()
         self.start_query(lends=True)
-        self._run_query()
+        self.run_query()
         if self.laws.violations:
             return
         self.start_query(until_drained=True)
-        self._run_query()
+        self.run_query()
         if not self.laws.violations:
             self._audit()
 
@@ -1041,20 +1059,20 @@ class Schedule:
             ""
         )  # of what it holds by a moment, one that fails is one too many
         self.start_query(triggers=1)
-        self._run_query()
+        self.run_query()
         self.laws.has_taken_over()
         self.is_sink_slow = False
         if not self.laws.violations:
-            self._drain_once_more()
+            self.drain_once_more()
 
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Of any queue. Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
-        received before may leave them to the next one. One whose messages have expired since it received them, or stand
-        behind such in their groups, counts for nothing. And the first run has nothing new where it has to repeat a
-        batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved
-        aside since.
+        Of any queue. Or it settles what was moved aside, and has received nothing else. A run that meets messages which
+        somebody has received before may leave them to the next one. One whose messages have expired since it received
+        them, or stand behind such in their groups, counts for nothing. And the first run has nothing new where it has
+        to repeat a batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages
+        were moved aside since.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
@@ -1073,7 +1091,7 @@ class Schedule:
             marked = self._present() & self.laws.marked()
             known, times = self._known(waiting | marked), self._known(waiting)
             self.start_query(triggers=1)
-            self._run_query()
+            self.run_query()
             if self.laws.violations or not waiting:
                 return
             if self._query is not None:
@@ -1108,7 +1126,7 @@ class Schedule:
             site.laws.are_lost(part) for site, part in zip(self.sites, parts, strict=True) if part
         )
 
-    def _run_query(self) -> None:
+    def run_query(self) -> None:
         self.hub.run(lambda: bool(self.laws.violations) or self._query is None or self._query.is_done)
 
     def _let_pass(self, seconds: float) -> None:

@@ -39,6 +39,8 @@ class SharedQuery:
         self.checkpoint = checkpoint
         self._sites = {site.key: site for site in schedule.sites}
         self.log = list(checkpoint.log)
+        self._first = len(self.log)
+        """The first batch that this run has constructed."""
         self.histories = [
             History(site, found, list(found.offsets), schedule.hub)
             for site in schedule.sites
@@ -118,7 +120,9 @@ class SharedQuery:
 
     def _latest_offset(self, start: Offsets | None) -> Offsets:
         if self._fetched is not None:
-            if self._fetched not in self.log and self._in_json(self.union.latest_offset()) != self._fetched:
+            # A queue that only Spark's log had may be there, too, once that has said so.
+            again = self._fetched if self._fetched in self.log else self._in_json(self.union.latest_offset())
+            if any(again.of(key) != offset for key, _, offset in self._fetched):
                 raise ContradictionError("Spark asks once more, and is told another offset")
             return self._fetched
         for history in self.histories:
@@ -169,6 +173,9 @@ class SharedQuery:
             count = offset.partitions if offset is not None and key in self.moved(batch) else 0
             if sum(self._site_of(each) is site for each in plans) != count:
                 raise ContradictionError(f"there are not {count} plans of {key}")
+        if batch >= self._first:
+            laws = self._schedule.union_laws
+            laws.planned((each.plan for each in plans), most=self._most, queues=len(self.moved(batch)))
         return plans
 
     def _site_of(self, plan: QueuePlan) -> Site:

@@ -157,6 +157,8 @@ class SinkLaws:
         """Times for which a task waits for the queue, or for a put."""
         self._looks: _Spans = {}
         """Times for which a task waits for the store otherwise, to list, read or drop: nothing of that is too late."""
+        self._writes: _Spans = {}
+        """Times for which a thread writes to S3: rows wait for that, but no call under way, nor the task's end."""
         self._retries: _Spans = {}
         """Times for which a task may wait before it tries again."""
         self._all_spans = self._pauses, self._upstream, self._calls, self._looks, self._retries
@@ -208,6 +210,10 @@ class SinkLaws:
         """Note that the running task's call of queue or store takes so long."""
         self._keep(self._looks if is_look else self._calls, seconds)
 
+    def writes(self, seconds: float) -> None:
+        """Note that a thread of the running task writes to S3 for so long."""
+        self._keep(self._writes, seconds)
+
     def pauses(self) -> None:
         """Note that the running task's call of queue or store fails, so that it waits before it tries that again."""
         self._keep(self._retries, LONGEST_PAUSE_S)
@@ -256,7 +262,7 @@ class SinkLaws:
             since = max(since, end)
         return covered_s
 
-    def _stood_still(self, process: Process, since: float) -> float:
+    def stood_still(self, process: Process, since: float) -> float:
         """Return for how long the process has stood still since then, in seconds."""
         return self._covered(process, since, self._hub.now(), self._pauses)
 
@@ -319,7 +325,7 @@ class SinkLaws:
         if attempt.is_over:
             self.violate(f"end: {attempt.process.name} is over, and {what}")
         doomed_at = attempt.doomed_at
-        if doomed_at is not None and self._hub.now() > doomed_at + self._stood_still(attempt.process, doomed_at):
+        if doomed_at is not None and self._hub.now() > doomed_at + self.stood_still(attempt.process, doomed_at):
             self.violate(f"end: {attempt.process.name} has failed, and {what}")
 
     def _audit_time(self, attempt: SinkAttempt, key: Key, now: float) -> None:
@@ -489,7 +495,7 @@ class SinkLaws:
         if not any(
             (not each.process.is_alive and each.sent is None)
             or self._could_not_tell(each, key, looked_at)
-            or self._stood_still(each.process, book.accepted_at[key, id(each)]) >= LONG_PAUSE_S
+            or self.stood_still(each.process, book.accepted_at[key, id(each)]) >= LONG_PAUSE_S
             for each in owners
         ):
             self.violate(
@@ -539,7 +545,7 @@ class SinkLaws:
     def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
         """Require that a task that begins in time comes in time, unless something keeps it."""
         began_at = attempt.launched_at
-        kept_s = self._covered(attempt.process, began_at, forgotten_at, *self._all_spans)
+        kept_s = self._covered(attempt.process, began_at, forgotten_at, *self._all_spans, self._writes)
         if began_at + kept_s + MOMENTS_S < forgotten_at:
             self.violate(
                 f"once: {key} is doubled by {attempt.process.name}, which began {forgotten_at - began_at:.0f} s before "
@@ -610,6 +616,12 @@ class SinkLaws:
         attempt = self._current()
         if attempt is not None:
             attempt.asked += 1
+
+    def audit_step(self, event: str) -> None:
+        """Require that whoever wrote to S3 when its task ended does nothing but end its write."""
+        attempt, thread = self._current(), self._hub.current_name
+        if attempt is not None and thread in attempt.writers_left and not self._payloads.is_writing():
+            self.violate(f"end: {attempt.process.name} is over, and {thread} is {event}")
 
     def is_in_task(self) -> bool:
         return self._current() is not None
@@ -715,12 +727,15 @@ class SinkLaws:
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
-        threads = [each for each in threads if each not in self._payloads.away and not self._has_just_written(each)]
+        writers = [each for each in threads if each in self._payloads.away or self._has_just_written(each)]
+        threads = [each for each in threads if each not in writers]
         attempt.ended_at = self._hub.now()
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
         self._audit_disorder(attempt, book)
         # Another call may have failed before, so that nothing is waited for after its limit, a look neither.
         may_abandon = attempt.error is not None and self._is_held_up(attempt, self._looks)
+        if not may_abandon:
+            attempt.writers_left = frozenset(writers)
         if threads and not may_abandon:
             self.violate(f"end: {name} is over, and {threads} are not")
         # Who has failed may have waited for its rows first; who ends well has noticed that nothing was too late.
@@ -770,6 +785,10 @@ class SinkLaws:
                 self.violate(f"once: {name} ends well, and {left} are not recorded")
         if self.is_calm:
             self._audit_cost(attempt, book)
+
+    def left_behind(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
+        """Threads of a task that was over long ago go on: also those that its end did not wait for end some time."""
+        self.violate(f"end: {attempt.process.name} was over long ago, and {threads} never end")
 
     def _audit_refused(self, attempt: SinkAttempt, book: _Book) -> None:
         """Require that just the flawed and held rows are kept, and counted, if the rows are always the same."""
@@ -879,7 +898,7 @@ class SinkLaws:
             yield from (looked_at + RECORDED_S for looked_at in attempt.looked_at)
             return
         # When it began to try a row shows only if it came to call: whatever it waited for may have ended at a limit.
-        for _, end in self._of(attempt.process, self._calls, self._looks, self._pauses):
+        for _, end in self._of(attempt.process, self._calls, self._looks, self._writes, self._pauses):
             yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
 
     def _records_again(self, attempt: SinkAttempt, when: float) -> bool:
@@ -949,7 +968,7 @@ class SinkLaws:
     ) -> None:
         """Require that each attempt tries passing faults again, for long enough; and that no tidying up fails one."""
         name = attempt.process.name
-        if not attempt.asked and not self._stood_still(attempt.process, attempt.launched_at):
+        if not attempt.asked and not self.stood_still(attempt.process, attempt.launched_at):
             self.violate(f"progress: {name} fails without a call: {text}")
         if text.startswith("cannot drop 'sent/") or any(text.startswith(f"{each} ") for each in attempt.tidying):
             self.violate(f"cost: {name} fails, and could only not tidy up: {text}")
@@ -968,7 +987,7 @@ class SinkLaws:
         tried_s = now - min(attempt.tried_at.values(), default=now if attempt.calls else attempt.launched_at)
         if text.startswith("get_queue_attributes"):
             tried_s = max(tried_s, now - max(attempt.refused_at, attempt.launched_at))
-        is_early = tried_s < SHORTEST_TRY_S and not self._stood_still(attempt.process, attempt.launched_at)
+        is_early = tried_s < SHORTEST_TRY_S and not self.stood_still(attempt.process, attempt.launched_at)
         if isinstance(error, TransientQueueError) and is_early and not is_too_late:
             self.violate(f"progress: {name} tries for {tried_s:.0f} s: {text}")
 

@@ -7,15 +7,16 @@ import math
 import sys
 import uuid
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from sqs_fifo_spark.errors import JournalUnavailableError, PayloadError, TransientQueueError
 from sqs_fifo_spark.sink import digests, marks
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.outgoing import RefusedRowError
+from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.recorder import DISORDER
-from tests.simulation.planting import Mutations, but, put
+from tests.simulation.planting import Mutations, but, instead_of, put
 
 SINK_MUTATIONS = Mutations()
 planted = SINK_MUTATIONS.planted
@@ -653,6 +654,60 @@ def _(offload, form, data, entry, *, by_column):
     if not by_column:
         del entry["MessageDeduplicationId"]
     return payload
+
+
+@planted("let a thread that has written to S3 stay for ever once its task is over")
+def _():
+    instead_of("sink.crew.Crew.stop", _stop_and_say_so)
+    instead_of("sink.sender.Sender._write", _write_and_stay)
+
+
+@planted("write to S3 again and again once the task is over")
+def _():
+    instead_of("sink.crew.Crew.stop", _stop_and_say_so)
+    instead_of("sink.sender.Sender._write", _write_again)
+
+
+def _stop_and_say_so(stop, crew):
+    stop(crew)
+    crew.is_left = True
+
+
+def _write_and_stay(write, sender, row):
+    write(sender, row)
+    if hasattr(sender._crew, "is_left"):
+        sender._clock.sleep(1e9)
+
+
+def _write_again(write, sender, row):
+    write(sender, row)
+    for _ in range(20):
+        if hasattr(sender._crew, "is_left"):
+            sender._write_payload(row.payload.pointer, row.payload.data)
+
+
+@planted("begin to write to S3 though the task has ended", "sink.crew.Crew.away")
+@contextmanager
+def _(away, crew):
+    with crew.changed:
+        crew._away += 1
+    try:
+        yield
+    finally:
+        with crew.changed:
+            crew._away -= 1
+
+
+@planted("take a thread that looks at the journal for one that writes to S3", "sink.sender.Sender._look")
+def _(look, sender, rows):
+    with sender._crew.away():
+        return look(sender, rows)
+
+
+@planted("take a thread that sends for one that writes to S3", "sink.sender.Sender._send")
+def _(send, sender, rows, window):
+    with sender._crew.away() if isinstance(sender._record, NoRecord) else nullcontext():
+        return send(sender, rows, window)
 
 
 # In the text of one function: no name stands for what these change

@@ -49,6 +49,11 @@ class Payloads:
         """Returns the process and the thread that run."""
         self.away: set[str] = set()
         """Threads that are about to write, or do: a task that ends does not wait for them."""
+        self._may_write: set[str] = set()
+        """Those of them that have not begun to."""
+        self._writing: set[str] = set()
+        self.is_over: Callable[[], bool] = lambda: False
+        """Returns True if the task that runs has returned or raised."""
 
     def options(self) -> dict[str, str]:
         """Return the options of the sink that this makes."""
@@ -73,7 +78,17 @@ class Payloads:
 
     def write(self, pointer: Pointer, data: bytes) -> None:
         """Stand for `Buckets.write`, which has tried for long when it fails."""
-        process, _ = self.who()
+        process, thread = self.who()
+        if thread not in self._may_write and self.is_over():
+            self._begins_late()
+        self._may_write.discard(thread)
+        self._writing.add(thread)
+        try:
+            self._write(process, pointer, data)
+        finally:
+            self._writing.discard(thread)
+
+    def _write(self, process: str, pointer: Pointer, data: bytes) -> None:
         self.step(f"before the body of {pointer.key[:12]} is written")
         if self._happens(self._slow):
             self.take(self.rng.choice(WRITES_TAKE_S))
@@ -92,14 +107,36 @@ class Payloads:
 
     @contextmanager
     def going_away(self, away: AbstractContextManager[None]) -> Iterator[None]:
-        """Note the thread that runs while it is `away`; one that only begins to be is waited for all the same."""
+        """Note the thread that runs while it is `away`; one that only begins to be is waited for all the same.
+
+        It may write one body: nobody begins to once its task is over.
+        """
         _, thread = self.who()
+        was_over = self.is_over()
         self.away.add(thread)
         try:
             with away:
+                if was_over:
+                    self._begins_late()
+                self._may_write.add(thread)
                 yield
         finally:
             self.away.discard(thread)
+            self._may_write.discard(thread)
+
+    def _begins_late(self) -> None:
+        process, thread = self.who()
+        self.violate(f"end: {process} is over, and {thread} begins to write to S3")
+
+    def audit_step(self, event: str) -> None:
+        """Require that a thread for which its task does not wait takes no step but those of its write."""
+        process, thread = self.who()
+        if thread in self.away and not self.is_writing():
+            self.violate(f"end: {process} waits for no end of {thread}, which is to write to S3, and is {event}")
+
+    def is_writing(self) -> bool:
+        """Return whether the thread that runs writes a body."""
+        return self.who()[1] in self._writing
 
     def _happens(self, rate: float) -> bool:
         return rate > 0 and self.rng.random() < rate

@@ -187,11 +187,14 @@ class SinkSchedule:
         payloads.step = self.world.step
         payloads.violate = self.laws.violate
         payloads.fail = self.laws.could_not_write
-        payloads.take = lambda seconds: self._take(seconds, is_look=True)
-        payloads.who = lambda: (self.hub.current_process.name, self.hub.current_name)
+        payloads.take = self._write_for
+        payloads.who = lambda: (self.hub.current_process.name if self.hub.current_name else "", self.hub.current_name)
+        payloads.is_over = lambda: self._attempts[self.hub.current_process].is_over
 
     def _take_step(self, event: str) -> None:
         self.laws.stepped()
+        self.laws.audit_step(event)
+        self.payloads.audit_step(event)
         self.hub.step()
 
     # The faults of calls
@@ -207,6 +210,10 @@ class SinkSchedule:
 
     def _take(self, seconds: float, *, is_look: bool = False) -> None:
         self.laws.takes(seconds, is_look=is_look)
+        self.hub.sleep(seconds)
+
+    def _write_for(self, seconds: float) -> None:
+        self.laws.writes(seconds)
         self.hub.sleep(seconds)
 
     def _connect(self) -> None:

@@ -92,6 +92,8 @@ class SinkAttempt:
         self.launched_at = 0.0
         self.looked_at: list[float] = []
         """Times at which it asked for each list of sent rows: the list may begin later."""
+        self.writers_left: frozenset[str] = frozenset()
+        """Threads that wrote to S3 when it ended, where it waits for all others."""
         self.was_held_up = False
         """True if something of it was too late when it failed."""
         self.asked = 0
@@ -218,7 +220,17 @@ class SinkAttempt:
             schedule.wait_for_rows()  # Spark looks for what a task has to say when it has given it more
         self.is_known_to_spark = True
         hub.sleep(WORKER_LIVES_S)
-        hub.wait_until(lambda: len(hub.threads_of(self.process)) == 1, ABANDONED_LIVE_S)
+        self._wait_for_threads(schedule)
+
+    def _wait_for_threads(self, schedule: SinkSchedule) -> None:
+        """Wait for the threads that are left, for a time that does not pass while the process stands still."""
+        hub, began_at = schedule.hub, schedule.hub.now()
+        while len(hub.threads_of(self.process)) > 1:
+            until = began_at + ABANDONED_LIVE_S + schedule.laws.stood_still(self.process, began_at)
+            if hub.now() >= until:
+                schedule.laws.left_behind(self, [thread.name for thread in hub.threads_of(self.process)[1:]])
+                return
+            hub.wait_until(lambda: len(hub.threads_of(self.process)) == 1, until - hub.now())
 
 
 class SinkRun:

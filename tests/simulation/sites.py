@@ -182,9 +182,12 @@ class Neighbour(Site):
             self.is_listed = not self.is_listed
             self.world.note(f"the list of queues {'has' if self.is_listed else 'does not have'} it")
             return
-        self._fate, for_s = trouble, self.dice.choice(GONE_S)
-        self._gone_until = self._schedule.hub.now() + for_s
-        self.world.note(f"it is {trouble} for {for_s} s")
+        self.be_gone(trouble, self.dice.choice(GONE_S))
+
+    def be_gone(self, fate: str, for_s: float) -> None:
+        """Have SQS refuse each call for a while."""
+        self._fate, self._gone_until = fate, self._schedule.hub.now() + for_s
+        self.world.note(f"it is {fate} for {for_s} s")
 
     def be_well(self) -> None:
         """All trouble is over."""

@@ -92,7 +92,7 @@ class Queues:
         by_batch = sorted(rows, key=lambda row: (row["batch"], self.rig.may_split and int(row["sequenceNumber"])))
         for row in by_batch:
             group = row["queueUrl"], row["messageGroupId"]
-            files[(*group, row["batch"])].add(row["file"])
+            files[row["queueUrl"], row["messageGroupId"], row["batch"]].add(row["file"])
             assert int(row["sequenceNumber"]) > last[group][1], f"{group} is not in order in batch {row['batch']}"
             last[group] = row["batch"], int(row["sequenceNumber"])
         assert self.rig.may_split or all(len(each) == 1 for each in files.values())

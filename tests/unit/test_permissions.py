@@ -18,8 +18,7 @@ from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT, S3Access
+from sqs_fifo_spark.journal.location import BY_ENVIRONMENT, S3Access, open_store
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options

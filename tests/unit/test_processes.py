@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+from contextlib import suppress
 
 import pytest
 
 import sqs_fifo_spark
+from sqs_fifo_spark.worker import without_collection
 from tests.helpers import run_python
 
 # A Python without PySpark, as that of an editor or of a machine that only runs the local queue
@@ -128,6 +131,38 @@ def test_a_worker_that_goes_on_is_exempt_once(reused: str, told: str) -> None:
     """Objects of later tasks are collected as ever."""
     ran = run_python(PROGRAM, SPARK_REUSE_WORKER=reused)
     assert (ran.returncode, ran.stdout.strip()) == (0, told), ran.stderr
+
+
+IMPORTED = """
+import sys
+from sqs_fifo_spark.datasource import SqsFifoDataSource, parse_source_options, schema_of
+given = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/000000000000/bids.fifo", "journalLocation": "/journal"}
+SqsFifoDataSource(given).streamReader(schema_of(parse_source_options(given)))
+print(*{"botocore.session", "sqs_fifo_spark.source.driver", "sqs_fifo_spark.source.task"} & sys.modules.keys())
+import sqs_fifo_spark.source.task.partition
+print(*{"boto3", "obstore", "sqs_fifo_spark.source.driver"} & sys.modules.keys())
+"""
+
+
+def test_a_process_imports_its_own_side_alone() -> None:
+    """Spark starts several for a query, some only to pickle a reader: each import delays the first rows."""
+    ran = run_python(IMPORTED)
+    assert (ran.returncode, ran.stdout) == (0, "\n\n"), ran.stderr
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_collection_goes_on_as_it_was_after_a_pause(was_enabled: bool) -> None:
+    """Also after an error, and with one pause inside another."""
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        with suppress(KeyError), without_collection():
+            with without_collection():
+                pass
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() is was_enabled
+    finally:
+        gc.enable()
 
 
 # Log lines: what they tell, and who decides that

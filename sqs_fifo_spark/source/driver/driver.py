@@ -347,7 +347,7 @@ class Driver:
     def _owned(self, known: Offset | None) -> Ownership:
         """Return the journal, opened and claimed by the first call; `known` is an offset from Spark's checkpoint."""
         if self._owned_or_none is None:
-            opened_journal = open_journal(self._preflight, known, self._options, self._clock.now())
+            opened_journal = open_journal(self._preflight, known, self._options, self._clock.now(), self._read_pool)
             self._owned_or_none = owned = Ownership(
                 opened_journal,
                 queue=self._queue,

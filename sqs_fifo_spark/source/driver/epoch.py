@@ -25,6 +25,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, publish
 from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment
+from sqs_fifo_spark.worker import without_collection
 
 _log = logging.getLogger(__name__)
 
@@ -195,6 +196,7 @@ class Epoch:
         """True if it is known to leave nothing to settle or to carry: it is judged, or it has no tasks."""
         return not self.offset.partitions or (self.verdict is not None and self.verdict.is_empty)
 
+    @without_collection()
     def close(self, ledger: Ledger) -> Verdict:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
         if self.verdict is None:

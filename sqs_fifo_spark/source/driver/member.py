@@ -62,6 +62,12 @@ class Member:
         return self._driver is not None
 
     @property
+    def waiting(self) -> int:
+        """About how many messages wait; 0 if it has no driver. May be asked by any thread."""
+        driver = self._driver
+        return driver.waiting if driver is not None else 0
+
+    @property
     def is_free(self) -> bool:
         """True if its driver may be asked."""
         return not self.is_asked and self.aside_until is None and not self.is_over

@@ -24,7 +24,7 @@ def share_limits(limits: Limits, expected: Mapping[str, int]) -> dict[str, Limit
     messages: dict[str, int] = {}
     left = limits.messages
     for place, (key, wanted) in enumerate(sorted(expected.items(), key=lambda each: (each[1], each[0]))):
-        messages[key] = min(wanted, left // (len(expected) - place))
+        messages[key] = min(max(1, wanted), left // (len(expected) - place))
         left -= messages[key]
     messages = {key: max(1, count + left // len(expected)) for key, count in messages.items()}
     total = sum(messages.values())

@@ -20,6 +20,7 @@ from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process
 from sqs_fifo_spark.source.plan import older_deals
+from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 from sqs_fifo_spark.source.queue import Queue, is_about_queue
 
 _log = logging.getLogger(__name__)
@@ -80,7 +81,9 @@ class Preflight:
         return found or Journal.create(self.store, str(self._arn), first_claim(now))
 
 
-def open_journal(preflight: Preflight, known: Offset | None, options: SourceOptions, now: float) -> OpenedJournal:
+def open_journal(
+    preflight: Preflight, known: Offset | None, options: SourceOptions, now: float, pool: Pool
+) -> OpenedJournal:
     """Return the journal of `preflight`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
     Runs on the driver. `known` is an offset that Spark has in its checkpoint, `now` the wall-clock time in seconds.
@@ -94,12 +97,13 @@ def open_journal(preflight: Preflight, known: Offset | None, options: SourceOpti
     is_refused = _refuses(known, found_id, ledger, store.location, options)
     journal = preflight.find_or_make(now, found)
     claim = journal.claim(this_process(looks_every_s=min(options.heartbeat_s, LONGEST_LOOK_S), now=now))
+    skipping = pool.submit(journal.skipped)
     ledger = journal.ledger()
     is_refused = is_refused or _refuses(known, journal.id, ledger, store.location, options)
     if claim == journal.first_claim:
         ledger = replace(ledger, generation=claim)  # nobody was here before
-    objects = settle_claim(journal, claim, ledger)
-    skipped = journal.skipped()
+    objects = settle_claim(journal, claim, ledger, pool)
+    skipped = skipping.result()
     if skipped:
         _log.info("%d messages of the journal at '%s' were moved aside: none is served.", len(skipped), store.location)
     return OpenedJournal(journal, claim, ledger, objects, skipped, is_refused)
@@ -113,26 +117,30 @@ def _refuses(known: Offset | None, found: str | None, ledger: Ledger, location: 
     return refusal is not None
 
 
-def settle_claim(journal: Journal, claim: int, ledger: Ledger) -> dict[int, list[str]]:
+def settle_claim(journal: Journal, claim: int, ledger: Ledger, pool: Pool = IN_CALLING_THREAD) -> dict[int, list[str]]:
     """Make the `claim` known to all that work on the journal, and drop settled objects; return the rest, by epoch.
 
     Runs on the driver that has made the claim, with the newest ledger. Raises FencedError if another one has claimed
     the journal since.
     """
     journal.put_ledger(ledger)
-    journal.drop(journal.older_ledgers(ledger.epoch))
+    # From now on, tasks of earlier drivers that put something find this ledger, and stop: so these lists have it all.
+    finding_ledgers = pool.submit(lambda: journal.older_ledgers(ledger.epoch))
+    finding_objects = pool.submit(journal.objects)
+    finding_deals = pool.submit(lambda: older_deals(journal, claim))
+    older = finding_ledgers.result()
     # A newer driver may have found an older ledger, and be about to put that once more: it needs the objects that are
     # not settled there. A driver that claims the journal after this look finds the ledger that was put above.
-    journal.require_claim(claim)
-    objects = journal.objects()
-    journal.drop(
+    journal.require_claim(claim, pool)
+    objects = finding_objects.result()
+    settled = [
         name
         for epoch, names in objects.items()
         if epoch <= ledger.epoch
         for name in names
         if name not in ledger.carried
-    )
-    journal.drop(older_deals(journal, claim))
+    ]
+    journal.drop([*older, *settled, *finding_deals.result()])
     return {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch}
 
 

@@ -278,9 +278,7 @@ class QueueUnion:
 
     def _most_partitions(self, member: Member, waiting: int) -> int:
         others = [each for each in list(self._members.values()) if each.key in self._busy and each is not member]
-        return share_partitions(
-            self._options.num_partitions, waiting, [each.driver.waiting for each in others if each.has_driver]
-        )
+        return share_partitions(self._options.num_partitions, waiting, [each.waiting for each in others])
 
     def _free(self) -> list[Member]:
         """Return the queues of the list whose drivers may be asked."""

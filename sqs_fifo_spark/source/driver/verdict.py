@@ -77,8 +77,8 @@ def judge(
     deleted = {message_id for head in objects.values() for message_id in head.deleted}
 
     def take(receipt: Receipt) -> None:
-        known = newest.get(receipt.message_id)
-        if known is None or receipt.recency > known.recency:
+        known = newest.setdefault(receipt.message_id, receipt)
+        if known is not receipt and receipt.recency > known.recency:
             newest[receipt.message_id] = receipt
 
     for name, head in objects.items():
@@ -119,7 +119,7 @@ def judge(
             carried.setdefault(name, {})[message_id] = receipt
     about = {*served, *copies, *(message_id for held in carried.values() for message_id in held)}
     return Verdict(
-        {key: newest[key]._replace(payload=receipt.payload) for key, receipt in served.items()},
+        {key: _with_payload(newest[key], receipt.payload) for key, receipt in served.items()},
         copies,
         carried,
         gone,
@@ -133,12 +133,18 @@ def judge(
     )
 
 
+def _with_payload(receipt: Receipt, payload: str) -> Receipt:
+    return receipt if receipt.payload == payload else receipt._replace(payload=payload)
+
+
 def _gone(deleted: Container[str], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
     """Return the ledger's unconfirmed messages that SQS has no longer.
 
     SQS delivers a group in order: if a later message of a group was received, and this one was not, this one is gone.
     Carried messages were received before the ledger was put, so they prove nothing.
     """
+    if not ledger.unconfirmed:
+        return frozenset()
     carried = {message_id for message_ids in ledger.carried.values() for message_id in message_ids}
     last: dict[str, int] = {}
     for receipt in received.values():

@@ -31,6 +31,7 @@ from sqs_fifo_spark.source.task.demand import LINK_BYTES, Allowance
 from sqs_fifo_spark.source.task.payloads import Payloads
 from sqs_fifo_spark.source.task.receiver import DELETE_BUDGET_S, Receiver
 from sqs_fifo_spark.source.task.sieve import Sieve, sequence_number
+from sqs_fifo_spark.worker import without_collection
 
 _log = logging.getLogger(__name__)
 
@@ -281,6 +282,7 @@ class Attempt:
         receiver.release(released)
         return kept
 
+    @without_collection()
     def _segment(
         self,
         decided: list[Message],

@@ -20,12 +20,10 @@ import pyarrow as pa
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import AccessDeniedError, JournalCorruptError, PayloadError
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import S3Access, journal_access
+from sqs_fifo_spark.journal.location import S3Access, journal_access, open_store
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.payloads.buckets import open_buckets
 from sqs_fifo_spark.source.journal_objects import Journal
-from sqs_fifo_spark.source.message import Message, from_arrow
+from sqs_fifo_spark.source.message import Message, from_arrow, rows_at
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of, gone
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool, Pools
 from sqs_fifo_spark.source.queue import Queue
@@ -55,7 +53,11 @@ def read_partition(
     sharer, sharers = one_of or (plan.partition, plan.partitions)
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=sharer, sharers=sharers, may_go=one_of is not None)
     beginning = ThreadPoolExecutor(3, thread_name_prefix="sqs-fifo-begin")
-    buckets = open_buckets(journal_access(options)) if options.payloads == "s3" else None
+    buckets = None
+    if options.payloads == "s3":
+        from sqs_fifo_spark.payloads.buckets import open_buckets
+
+        buckets = open_buckets(journal_access(options))
     payloads = Payloads(options, buckets, pools.make)
     chain = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning, payloads)
     try:
@@ -185,7 +187,7 @@ def _assigned_messages(plan: PartitionPlan, journal: Journal, is_begun: threadin
             )
         held = [receipts[place]._replace(deferred=False) for place in places]
         sizes = [source.head.sizes[place] for place in places]
-        messages += from_arrow(held, source.rows.take(places), sizes)
+        messages += from_arrow(held, rows_at(source.rows, places), sizes)
     return messages
 
 

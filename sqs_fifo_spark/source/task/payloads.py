@@ -9,16 +9,19 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from sqs_fifo_spark.aws.s3 import CONCURRENT_CALLS
 from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.payloads.buckets import CONCURRENT_CALLS, Buckets
 from sqs_fifo_spark.payloads.pointer import Pointer
 from sqs_fifo_spark.source.message import Message, pointer_of, with_payload
 from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.task.sieve import deferred
+
+if TYPE_CHECKING:
+    from sqs_fifo_spark.payloads.buckets import Buckets
 
 _log = logging.getLogger(__name__)
 

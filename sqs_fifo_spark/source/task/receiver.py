@@ -25,6 +25,7 @@ from sqs_fifo_spark.source.queue import Queue, is_held_up
 from sqs_fifo_spark.source.receive import ReceivedMessages
 from sqs_fifo_spark.source.settlement import release
 from sqs_fifo_spark.source.task.demand import Allowance, Demand
+from sqs_fifo_spark.worker import without_collection
 
 _log = logging.getLogger(__name__)
 DELETE_BUDGET_S = 30.0
@@ -78,6 +79,7 @@ class Receiver:
         self.is_over = self.is_over or self.chain.has_only_new(received)
         return received
 
+    @without_collection()
     def next_link(self, *, may_end: bool, wait_time_s: int = 0) -> list[Message]:
         """Return the messages received for a link, and still held; `is_over` if no other is to follow.
 

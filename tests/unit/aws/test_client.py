@@ -288,6 +288,12 @@ def test_a_client_is_built_once_for_each_configuration() -> None:
     assert aws.sqs_client(another) is other
 
 
+def test_a_client_is_built_without_a_look_at_all_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore looks into the folders of 400 services, twice, to find the one that it is asked for."""
+    monkeypatch.setattr("botocore.loaders.Loader.list_available_services", None)
+    aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="looking")))
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [

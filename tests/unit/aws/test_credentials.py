@@ -31,8 +31,7 @@ from sqs_fifo_spark.aws.credentials import (
 )
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError, SqsFifoError
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import journal_access
+from sqs_fifo_spark.journal.location import journal_access, open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import AWS_CHAIN, Identity, SourceOptions, parse_sink_options, parse_source_options
 from sqs_fifo_spark.sink.sink_queue import SinkQueue

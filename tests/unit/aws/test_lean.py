@@ -349,7 +349,8 @@ def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None
     credentials = Credentials("AKIDEXAMPLE", "secret", token).get_frozen_credentials()
     body = b'{"QueueUrl": "x"}'
     for each in client._forms.values():
-        headers = each.headers_for(body, credentials)
+        _, *lines = each.head_for(body, credentials).decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines[1:])
         signature = headers.pop("Authorization")
         assert headers.pop("Content-Length") == str(len(body))
         assert headers.get("X-Amz-Security-Token") == token
@@ -369,7 +370,7 @@ def test_a_token_that_no_header_may_have_is_not_sent(server: Answering, token: s
     """Nor told."""
     credentials = Credentials("AKIDEXAMPLE", "secret", token)
     client = lean.LeanClient(build(server.url, "boto3"), credentials)
-    with pytest.raises(lean.IllegalHeaderError) as caught:
+    with pytest.raises(form.IllegalHeaderError) as caught:
         client.receive_message(**RECEIVE)
     assert TOKEN not in "".join(traceback.format_exception(caught.value))
     assert not caught.value.__context__
@@ -388,6 +389,18 @@ def test_a_connection_is_kept_and_a_closed_one_is_found(server: Answering) -> No
     assert client._pool.pool.queue[-1].sock.recv(1, socket.MSG_PEEK) == b"", "the server has closed it"
     client.receive_message(**RECEIVE)
     assert [asked.connection for asked in server.asked] == [1, 1, 2]
+
+
+def test_a_client_for_long_polls_is_the_same_with_more_time(server: Answering) -> None:
+    """Another one would be built once more, assume the role once more, and open connections of its own."""
+    client = build(server.url)
+    client.delete_message_batch(**DELETE)
+    config = aws.ClientConfig("us-east-1", server.url, replace(AWS_CHAIN, role_session_name="lean"))
+    patient = aws.sqs_client(config, 20)
+    assert "Messages" not in patient.receive_message(**RECEIVE)
+    assert [asked.connection for asked in server.asked] == [1, 1]
+    assert (client._read_timeout, patient._read_timeout) == (aws.READ_TIMEOUT_S, 20 + aws.READ_TIMEOUT_S)
+    assert aws.sqs_client(config, 20) is patient
 
 
 def test_a_connection_that_the_server_ends_is_not_used_again(server: Answering) -> None:
@@ -650,7 +663,7 @@ class _Otherwise(botocore.auth.SigV4Auth):  # type: ignore[misc]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("AWSRequest", lambda *_: None), ("_Signer", _Renamed), ("_Signer", _Otherwise), ("_DATE", "host")],
+    [("AWSRequest", lambda *_: None), ("SigV4Auth", _Renamed), ("SigV4Auth", _Otherwise), ("_DATE", "host")],
 )
 def test_a_botocore_whose_inside_is_another_is_told_once_and_works(
     server: Answering, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, other: object

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, SystemClock
-from sqs_fifo_spark.conformance.bench import Bench, require_refusal, said
+from sqs_fifo_spark.conformance.bench import Bench
 from sqs_fifo_spark.conformance.case import API, Case, Differs, NotDecided, NotSupported
 from sqs_fifo_spark.conformance.grounds import find_cases
 from sqs_fifo_spark.conformance.kit import (
@@ -36,6 +36,7 @@ from sqs_fifo_spark.conformance.kit import (
     most_calls,
     report,
 )
+from sqs_fifo_spark.conformance.refusals import require_refusal, said
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault, errors, fifo, validation
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.fifo import FifoQueue

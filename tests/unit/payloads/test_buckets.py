@@ -13,7 +13,8 @@ import boto3
 import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
-from sqs_fifo_spark.journal.object_store import ObjectStore, S3Access
+from sqs_fifo_spark.journal.location import S3Access
+from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.payloads.buckets import Buckets
 from sqs_fifo_spark.payloads.pointer import Pointer
 from tests.helpers import moto_server

@@ -37,6 +37,7 @@ from tests.unit.sending import (
     raising,
     rows_of,
     threads,
+    wait_for_threads,
 )
 
 pytestmark = pytest.mark.law("sink-1", "sink-2")
@@ -311,10 +312,10 @@ def test_a_body_that_cannot_be_written_fails_the_task_and_none_behind_it_is_sent
 
 def test_a_task_that_fails_does_not_wait_for_a_body_under_way(sqs: Sqs, hang: Hang) -> None:
     """Its next attempt must come before SQS forgets what is sent; the write harms nobody when it ends."""
-    bucket = Bucket()
+    bucket, record = Bucket(), Noted()
     bucket.before = lambda data: hang() if data.startswith(b"A1") else None
     sqs.refuse("b1")
-    sender = make(sqs, bucket)
+    sender = make(sqs, bucket, record)
     sender.add(large("A1"))
     hang.wait()
 
@@ -327,7 +328,12 @@ def test_a_task_that_fails_does_not_wait_for_a_body_under_way(sqs: Sqs, hang: Ha
 
     with pytest.raises(RefusedRowError):
         go_on()
-    assert sqs.bodies() == []
+    assert (sqs.bodies(), bucket.writes) == ([], [])
+    calls = len(sqs.calls)
+    hang.end()
+    wait_for_threads()
+    assert bucket.writes == [pointer_of(large("A1")[0]).url]
+    assert (sqs.bodies(), len(sqs.calls), record.digests) == ([], calls, set())
 
 
 def test_the_time_to_send_a_row_begins_when_its_body_is_written(sqs: Sqs) -> None:

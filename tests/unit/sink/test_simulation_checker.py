@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, PayloadError, TransientQueueError
 from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Hashes, Overlap, Summary
@@ -575,6 +575,22 @@ def test_what_is_held_up_fails_its_task_after_175_s(
         story.world.fault = lambda action: "lost"
     ends = fail(HELD_UP if is_answered else "it is held up", "task 3")
     assert reasons(story.play(attempt, look, send_or_lose, wait_for_calls(takes_s), sleep(lives_s), ends)) == broken
+
+
+@pytest.mark.parametrize("goes_to_s3", [True, False])
+def test_a_write_to_s3_excuses_no_other_thread(story: Story, attempt: SinkAttempt, goes_to_s3: bool) -> None:
+    """A look at the journal that takes long does: whoever fails meanwhile waits for it no longer than for a call."""
+
+    def wait(story: Story, attempt: SinkAttempt) -> None:
+        if goes_to_s3:
+            story.laws.writes(400)
+        else:
+            story.laws.takes(400, is_look=True)
+
+    attempt.could_not_write = True
+    error = PayloadError("S3 gives no answer. 1 rows of partition 0 were sent.")
+    violations = story.play(attempt, look, send(A1), wait, sleep(177), fail(error, "task 3"))
+    assert violations == (["end: task is over, and ['task 3'] are not"] if goes_to_s3 else [])
 
 
 @pytest.mark.parametrize(

@@ -82,3 +82,10 @@ def test_an_epoch_waits_for_few_calls_in_a_row(world: World) -> None:
     for plan in query.plans(3):
         assert in_a_row.of(lambda plan=plan: rows.extend(world.read(plan))) <= (7 if deletes else 3)  # type: ignore[misc]
     assert sorted(row.body for row in rows) == ["a4", "b4", "c4", "d4"]
+
+
+def test_a_start_waits_for_few_calls_in_a_row(world: World) -> None:
+    """Journal, claim and ledger in turn; what stands in the journal all at once; a new one is checked and made, too."""
+    in_a_row = InARow(world)
+    new, old = (in_a_row.of(Query(world).claim) for _ in range(2))
+    assert (new, old) == (18, 20)

@@ -382,6 +382,11 @@ def test_each_queue_gets_one_message_however_many_there_are() -> None:
     assert {each.messages for each in share_limits(Limits(2, 10), dict.fromkeys("abcde", 9)).values()} == {1}
 
 
+def test_a_queue_of_which_nothing_is_expected_gets_its_message_from_the_limit() -> None:
+    shares = share_limits(Limits(10, 100), {"busy": 1_000, "quiet": 0})
+    assert {key: each.messages for key, each in shares.items()} == {"busy": 9, "quiet": 1}
+
+
 def test_one_queue_with_work_has_all_limits() -> None:
     assert share_limits(Limits(100, 1_000), {"busy": 10}) == {"busy": Limits(100, 1_000)}
 
