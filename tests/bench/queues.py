@@ -65,6 +65,7 @@ def frames(bench: Bench, way: str, urls: Sequence[str], home: str, delete_after:
 @contextmanager
 def running(bench: Bench, way: str, urls: Sequence[str], arrivals: Arrivals, delete_after: str) -> Iterator[Any]:
     """Run this way's queries into `arrivals`, and stop them with the block. Yield what fails if one of them ended."""
+    # Each queue has a message that waits.
     home = f"{bench.home}/queues-{next(_numbers)}"
     queries: list[StreamingQuery] = []
 
@@ -77,6 +78,8 @@ def running(bench: Bench, way: str, urls: Sequence[str], arrivals: Arrivals, del
         for number, frame in enumerate(frames(bench, way, urls, home, delete_after)):
             writer = frame.writeStream.foreachBatch(arrivals.take)
             queries.append(writer.option("checkpointLocation", f"{home}/checkpoint-{number}").start())
+            # Spark gives each reader's process ten seconds to come up.
+            wait_until(lambda: arrivals.count > number or not queries[-1].isActive, LONG_S, "a first row")  # noqa: B023
         yield require_alive
     finally:
         arrivals.close()
@@ -104,7 +107,7 @@ def send(bench: Bench, url: str, group: str) -> None:
     bench.queue.call("SendMessage", QueueUrl=url, MessageBody="x", MessageGroupId=group, MessageDeduplicationId=group)
 
 
-def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, Any]:
+def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, float]:
     """Return the figures of one way, on queues of its own, in a session of its own."""
     bench.sessions.stop()
     bench.sessions.use(2)
@@ -130,13 +133,15 @@ def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, Any]:
         minutes = (time.monotonic() - began) / 60
         held = pss_mib(bench.uncounted)
         require_alive()
-    return {
+    found = {
         "median": statistics.median(latencies),
         "most": max(latencies),
         "memory": sum(sum(held.get(role, ())) for role in PYTHON),
-        "readers": len(held.get("stream reader", ())),
+        "readers": float(len(held.get("stream reader", ()))),
         "receives": receives / minutes,
     }
+    print(f"{way:8} {', '.join(f'{name} {figure:.2f}' for name, figure in found.items())}", flush=True)
+    return found
 
 
 def busy(bench: Bench, empty: QueueProcess, way: str, given: argparse.Namespace) -> float:
@@ -144,8 +149,8 @@ def busy(bench: Bench, empty: QueueProcess, way: str, given: argparse.Namespace)
     url = queue(bench.queue, "busy")
     others = [queue(empty, "empty") for _ in range(given.many - 1 if way == "many" else 0)]
     arrivals = Arrivals()
+    bench.queue.fill(url, WARM, WARM, 500)
     with running(bench, way, [*others, url], arrivals, given.delete_after) as require_alive:
-        bench.queue.fill(url, WARM, WARM, 500)
         wait_for(arrivals, WARM, require_alive)
         wait_until(lambda: bench.queue.depth(url) == 0, LONG_S, "what warms it up is deleted")
         bench.queue.hide(url)
@@ -163,19 +168,18 @@ def busy(bench: Bench, empty: QueueProcess, way: str, given: argparse.Namespace)
 
 
 def compare_few(bench: Bench, given: argparse.Namespace) -> None:
-    found = {way: few(bench, way, given) for way in WAYS}
+    found = {way: few(bench, way, given) for way in given.ways.split(",")}
     print(f"\n{given.queues} queues, {given.messages} messages one by one, {given.idle_s:g} s idle:\n")
-    print(
-        "| way | send to row: median, s | most, s | PSS of all Python, MiB | stream readers | receives/minute, idle |"
-    )
+    print("| way | median, s | most, s | Python's memory (PSS), MiB | stream readers | receives/minute, idle |")
     print("| --- | --- | --- | --- | --- | --- |")
     for way, each in found.items():
-        figures = [f"{each['median']:.2f}", f"{each['most']:.2f}", f"{each['memory']:.0f}", each["readers"]]
-        print("| " + " | ".join(map(str, [way, *figures, f"{each['receives']:.1f}"])) + " |")
-    for other in WAYS[1:]:
+        figures = [f"{each['median']:.2f}", f"{each['most']:.2f}", f"{each['memory']:.0f}", f"{each['readers']:.0f}"]
+        print("| " + " | ".join([way, *figures, f"{each['receives']:.1f}"]) + " |")
+    first, *others = found
+    for other in others:
         names = ("median", "most", "memory", "receives")
-        shares = [f"{name} {found['source'][name] / found[other][name]:.3f}" for name in names]
-        print(f"\nsource / {other}: {', '.join(shares)}", flush=True)
+        shares = [f"{name} {found[first][name] / found[other][name]:.3f}" for name in names]
+        print(f"\n{first} / {other}: {', '.join(shares)}", flush=True)
 
 
 def compare_busy(bench: Bench, empty: QueueProcess, given: argparse.Namespace) -> None:
@@ -201,6 +205,7 @@ def main() -> None:
         prog="python -m tests.bench.queues", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=["few", "busy"])
+    parser.add_argument("--ways", default=",".join(WAYS), help="of reading 8; the others are compared to the first")
     parser.add_argument("--queues", type=int, default=8, help="that are all used")
     parser.add_argument("--messages", type=int, default=10, help="sent to them, one by one")
     parser.add_argument("--idle-s", type=float, default=160.0, help="for which receives are counted")
