@@ -105,6 +105,7 @@ proof: test-all test-min-all  ## everything, and each long proof whole
 	$(MAKE) mutations FROM=$(FROM)
 	$(MAKE) kill
 	$(MAKE) kill KILLS=25 KILL_ARGS="--link 2m,50ms"
+	$(MAKE) kill KILLS=25 KILL_ARGS="--queues 2 --sink parquet"
 	$(MAKE) links
 
 lint: $(READY)  ## style, types, layers, the CloudFormation template

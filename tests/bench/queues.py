@@ -11,7 +11,7 @@ once the one before is there: time from send to row, memory and receives while n
     queries   one query for each queue
 
 Of 100 queues one has a backlog, and the others are empty: `many` reads it by a source of all, `alone` by one of its
-own, in turns.
+own, in turns. The empty ones are in a local queue of another process, for each call costs it as much as polls wait.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.bench.__main__ import set_up
 from tests.bench.figures import paired
 from tests.bench.model import Bench
 from tests.bench.processes import pss_mib
+from tests.bench.queue_process import QueueProcess, queue_process
 from tests.bench.spark_ways import Arrivals
 from tests.helpers import wait_until
 
@@ -51,7 +52,6 @@ _numbers = itertools.count(1)
 def frames(bench: Bench, way: str, urls: Sequence[str], home: str, delete_after: str) -> list[DataFrame]:
     """Return what this way reads; each is the input of one query."""
     reader = bench.sessions.session.readStream.format("sqsfifo")
-    reader = reader.option("endpointUrl", bench.queue.endpoint_url).option("region", "us-east-1")
     reader = reader.option("waitTimeSeconds", WAIT_S).option("deleteAfter", delete_after)
     if way in ("source", "many"):
         return [reader.option("queueUrls", ",".join(urls)).option("journalLocation", f"{home}/journals").load()]
@@ -65,6 +65,7 @@ def frames(bench: Bench, way: str, urls: Sequence[str], home: str, delete_after:
 @contextmanager
 def running(bench: Bench, way: str, urls: Sequence[str], arrivals: Arrivals, delete_after: str) -> Iterator[Any]:
     """Run this way's queries into `arrivals`, and stop them with the block. Yield what fails if one of them ended."""
+    # Each queue has a message that waits.
     home = f"{bench.home}/queues-{next(_numbers)}"
     queries: list[StreamingQuery] = []
 
@@ -77,6 +78,8 @@ def running(bench: Bench, way: str, urls: Sequence[str], arrivals: Arrivals, del
         for number, frame in enumerate(frames(bench, way, urls, home, delete_after)):
             writer = frame.writeStream.foreachBatch(arrivals.take)
             queries.append(writer.option("checkpointLocation", f"{home}/checkpoint-{number}").start())
+            # Spark gives each reader's process ten seconds to come up.
+            wait_until(lambda: arrivals.count > number or not queries[-1].isActive, LONG_S, "a first row")  # noqa: B023
         yield require_alive
     finally:
         arrivals.close()
@@ -92,9 +95,10 @@ def wait_for(arrivals: Arrivals, rows: int, require_alive: Any) -> None:
     wait_until(is_there, LONG_S, f"{rows} rows", pause_s=0.01)
 
 
-def queue(bench: Bench) -> str:
-    url = bench.queue.create()
-    bench.queue.release(url)
+def queue(process: QueueProcess, name: str) -> str:
+    """Return the URL of a new queue. No two of this run have the same name, whichever process has them."""
+    attributes = {"FifoQueue": "true"}
+    url: str = process.call("CreateQueue", QueueName=f"{name}-{next(_numbers)}.fifo", Attributes=attributes)["QueueUrl"]
     return url
 
 
@@ -103,13 +107,13 @@ def send(bench: Bench, url: str, group: str) -> None:
     bench.queue.call("SendMessage", QueueUrl=url, MessageBody="x", MessageGroupId=group, MessageDeduplicationId=group)
 
 
-def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, Any]:
+def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, float]:
     """Return the figures of one way, on queues of its own, in a session of its own."""
     bench.sessions.stop()
     bench.sessions.use(2)
     dice = random.Random(given.seed)
     arrivals = Arrivals(("messageId",))
-    urls = [queue(bench) for _ in range(given.queues)]
+    urls = [queue(bench.queue, way) for _ in range(given.queues)]
     for url in urls:
         send(bench, url, "first")
     latencies = []
@@ -129,22 +133,24 @@ def few(bench: Bench, way: str, given: argparse.Namespace) -> dict[str, Any]:
         minutes = (time.monotonic() - began) / 60
         held = pss_mib(bench.uncounted)
         require_alive()
-    return {
+    found = {
         "median": statistics.median(latencies),
         "most": max(latencies),
         "memory": sum(sum(held.get(role, ())) for role in PYTHON),
-        "readers": len(held.get("stream reader", ())),
+        "readers": float(len(held.get("stream reader", ()))),
         "receives": receives / minutes,
     }
+    print(f"{way:8} {', '.join(f'{name} {figure:.2f}' for name, figure in found.items())}", flush=True)
+    return found
 
 
-def busy(bench: Bench, way: str, given: argparse.Namespace) -> float:
+def busy(bench: Bench, empty: QueueProcess, way: str, given: argparse.Namespace) -> float:
     """Return messages per second of a drain of one queue, with others beside it that are empty, or alone."""
-    urls = [queue(bench) for _ in range(given.many if way == "many" else 1)]
-    url = urls[len(urls) // 2]
+    url = queue(bench.queue, "busy")
+    others = [queue(empty, "empty") for _ in range(given.many - 1 if way == "many" else 0)]
     arrivals = Arrivals()
-    with running(bench, way, urls, arrivals, given.delete_after) as require_alive:
-        bench.queue.fill(url, WARM, WARM, 500)
+    bench.queue.fill(url, WARM, WARM, 500)
+    with running(bench, way, [*others, url], arrivals, given.delete_after) as require_alive:
         wait_for(arrivals, WARM, require_alive)
         wait_until(lambda: bench.queue.depth(url) == 0, LONG_S, "what warms it up is deleted")
         bench.queue.hide(url)
@@ -155,34 +161,34 @@ def busy(bench: Bench, way: str, given: argparse.Namespace) -> float:
         wait_until(lambda: bench.queue.depth(url) == 0, LONG_S, "the queue is empty")
         took_s = time.monotonic() - began
         arrivals.check(WARM + given.backlog, given.groups, 500)
-    for each in urls:
-        bench.queue.delete(each)
+    bench.queue.delete(url)
+    for each in others:
+        empty.delete(each)
     return float(given.backlog / took_s)
 
 
 def compare_few(bench: Bench, given: argparse.Namespace) -> None:
-    found = {way: few(bench, way, given) for way in WAYS}
+    found = {way: few(bench, way, given) for way in given.ways.split(",")}
     print(f"\n{given.queues} queues, {given.messages} messages one by one, {given.idle_s:g} s idle:\n")
-    print(
-        "| way | send to row: median, s | most, s | PSS of all Python, MiB | stream readers | receives/minute, idle |"
-    )
+    print("| way | median, s | most, s | Python's memory (PSS), MiB | stream readers | receives/minute, idle |")
     print("| --- | --- | --- | --- | --- | --- |")
     for way, each in found.items():
-        figures = [f"{each['median']:.2f}", f"{each['most']:.2f}", f"{each['memory']:.0f}", each["readers"]]
-        print("| " + " | ".join(map(str, [way, *figures, f"{each['receives']:.1f}"])) + " |")
-    for other in WAYS[1:]:
+        figures = [f"{each['median']:.2f}", f"{each['most']:.2f}", f"{each['memory']:.0f}", f"{each['readers']:.0f}"]
+        print("| " + " | ".join([way, *figures, f"{each['receives']:.1f}"]) + " |")
+    first, *others = found
+    for other in others:
         names = ("median", "most", "memory", "receives")
-        shares = [f"{name} {found['source'][name] / found[other][name]:.3f}" for name in names]
-        print(f"\nsource / {other}: {', '.join(shares)}", flush=True)
+        shares = [f"{name} {found[first][name] / found[other][name]:.3f}" for name in names]
+        print(f"\n{first} / {other}: {', '.join(shares)}", flush=True)
 
 
-def compare_busy(bench: Bench, given: argparse.Namespace) -> None:
+def compare_busy(bench: Bench, empty: QueueProcess, given: argparse.Namespace) -> None:
     bench.sessions.stop()
     bench.sessions.use(2)
     rates: dict[str, list[float]] = {"alone": [], "many": []}
     for number in range(given.rounds + 1):
         for way, each in rates.items():
-            rate = busy(bench, way, given)
+            rate = busy(bench, empty, way, given)
             print(f"{'warm-up' if not number else f'round {number}'}  {way:6} {rate:8,.0f}/s", flush=True)
             each += [rate] if number else []
     ratios = paired(rates["alone"], rates["many"])
@@ -199,6 +205,7 @@ def main() -> None:
         prog="python -m tests.bench.queues", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=["few", "busy"])
+    parser.add_argument("--ways", default=",".join(WAYS), help="of reading 8; the others are compared to the first")
     parser.add_argument("--queues", type=int, default=8, help="that are all used")
     parser.add_argument("--messages", type=int, default=10, help="sent to them, one by one")
     parser.add_argument("--idle-s", type=float, default=160.0, help="for which receives are counted")
@@ -214,7 +221,7 @@ def main() -> None:
         if given.only != "busy":
             compare_few(bench, given)
         if given.only != "few":
-            compare_busy(bench, given)
+            compare_busy(bench, stack.enter_context(queue_process()), given)
 
 
 if __name__ == "__main__":
