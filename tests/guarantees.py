@@ -28,7 +28,7 @@ class Law(NamedTuple):
 
 
 MODULES = {
-    "source": ("laws", "repair_laws", "payloads", "schedule", "tasks", "union_laws"),
+    "source": ("laws", "repair_laws", "payloads", "schedule", "tasks", "shared", "union_laws"),
     "sink": ("sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
 }
 """Modules of `tests.simulation` with the checks of each side."""
