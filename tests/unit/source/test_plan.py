@@ -119,11 +119,12 @@ def test_a_long_deal_stands_in_the_journal_until_its_epoch_is_settled(world: Wor
 
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_driver_that_is_overtaken_drops_no_newer_deal(world: World) -> None:
-    """It stands still before it looks for what is to be dropped; meanwhile the next one has planned."""
+    """It stands still before it looks for what is to be dropped; meanwhile the next one has planned. So it stops."""
     world.send("a1")
     plans: list[PartitionPlan] = []
     world.do_at("before list plans", lambda: plans.extend(world.planned()[1]))
-    Query(world).claim()
+    with pytest.raises(FencedError):
+        Query(world).claim()
     assert [row.body for plan in plans for row in world.read(plan)] == ["a1"]
 
 
