@@ -150,8 +150,6 @@ LAWS = {
             "ask a driver that is looking for work",
             "forget the places of queues that do not move",
             "take another queue's place",
-            "forget a queue that has left before it is settled",
-            "drop what a poll brings during a micro-batch",
         ),
     ),
     "source-6": Law(

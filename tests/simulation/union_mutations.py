@@ -57,12 +57,6 @@ rewritten(
     "",
 )
 rewritten(
-    "forget a queue that has left before it is settled",
-    f"{_UNION}._left",
-    "if member.has_settled(offset):",
-    "if True:",
-)
-rewritten(
     "never forget a queue that has left",
     f"{_UNION}._left",
     "if member.has_settled(offset):",
@@ -91,15 +85,6 @@ def _(moved, offsets, places, **given):
 @planted("take another queue's place", "source.offsets.Offsets.of")
 def _(of, offsets, key):
     return next((offset for _, _, offset in offsets if offset.plan), None) or of(offsets, key)
-
-
-@planted("drop what a poll brings during a micro-batch", f"{_UNION}.commit")
-def _(commit, union, end):
-    for member in union._members.values():
-        if member.has_answered:
-            member.discard()
-            member.take()
-    commit(union, end)
 
 
 @planted("wait for each poll before a micro-batch begins", "source.driver.member.Member.is_settled")
