@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import queue_key
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.offset import Offset
+
+LOOK_S = 0.25
+"""Seconds from the beginning of a long poll in which SQS has answered it if a message waited."""
 
 
 class Member:
@@ -18,7 +23,9 @@ class Member:
     Lives in the reader process beside Spark's driver. `changed` is held by whoever looks at the state of a question.
     """
 
-    def __init__(self, url: str, make: Callable[[Callable[[], None]], Driver], changed: threading.Condition) -> None:
+    def __init__(
+        self, url: str, make: Callable[[Callable[[], None]], Driver], changed: threading.Condition, clock: Clock
+    ) -> None:
         """`make` makes the driver, which calls what it is given before each long poll."""
         self.url = url
         self.key = queue_key(url)
@@ -37,6 +44,8 @@ class Member:
         """True if it has come back from a look for work since the union was asked last."""
         self._make = make
         self._changed = changed
+        self._clock = clock
+        self._looks_until = -math.inf
         self._driver: Driver | None = None
         self._startless: StartlessDriver | None = None
         self._answer: Any = None
@@ -78,8 +87,13 @@ class Member:
 
     @property
     def is_settled(self) -> bool:
-        """True if nothing but a long poll is waited for."""
-        return self.has_answered or self.is_polling or not self.is_asked
+        """True if nothing but a long poll is waited for, at whose beginning no message was there."""
+        return self.has_answered or not self.is_asked or (self.is_polling and not self.is_looking)
+
+    @property
+    def is_looking(self) -> bool:
+        """True if its long poll has just begun: SQS answers that at once if a message waits."""
+        return self.is_polling and self._clock.monotonic() < self._looks_until
 
     def ask(self, question: Callable[[], Any]) -> None:
         """Have `question`, a call of the driver, answered in a thread of its own: see `take`."""
@@ -123,5 +137,7 @@ class Member:
 
     def _poll_begins(self) -> None:
         with self._changed:
+            if not self.is_polling:  # else it goes on beside a micro-batch
+                self._looks_until = self._clock.monotonic() + LOOK_S
             self.is_polling = True
             self._changed.notify_all()

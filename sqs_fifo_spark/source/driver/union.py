@@ -25,7 +25,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, OptionError, SqsFifoError, 
 from sqs_fifo_spark.options import SourceOptions, queue_key
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.epochs import Limits
-from sqs_fifo_spark.source.driver.member import Member
+from sqs_fifo_spark.source.driver.member import LOOK_S, Member
 from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
@@ -265,7 +265,7 @@ class QueueUnion:
                 driver.prepare_available_now()
             return driver
 
-        member = Member(url, make, self._changed)
+        member = Member(url, make, self._changed, self._clock)
         return member
 
     def _require_host_of_list(self, url: str) -> None:
@@ -311,13 +311,15 @@ class QueueUnion:
 
         Once something is found, that is for those that are not waiting for a poll, and not after `until`. Else a poll
         that has begun by then may be about to bring something, so each is waited for that has not come back once.
-        With `for_all` wait for each that is not waiting for a poll.
+        With `for_all` wait for each that is not waiting for a poll. One that has just begun is waited for as well: with
+        long pauses between micro-batches, what it brings would else be held for one of them.
         """
         with self._changed:
             while True:
                 asked, left_s = self._asked(), until - self._clock.monotonic()
+                longest_s = LOOK_S if any(each.is_looking for each in asked) else math.inf
                 if for_all and not all(each.is_settled for each in asked):
-                    self._clock.wait_on(self._changed, math.inf)
+                    self._clock.wait_on(self._changed, longest_s)
                     continue
                 if any(each.has_answered for each in asked) or (self._listed and not asked):
                     return
@@ -325,7 +327,7 @@ class QueueUnion:
                     return
                 if not has_found and left_s <= 0 and all(each.has_looked for each in asked):
                     return
-                self._clock.wait_on(self._changed, left_s if left_s > 0 else math.inf)
+                self._clock.wait_on(self._changed, min(longest_s, left_s if left_s > 0 else math.inf))
 
     def _of_one_batch(self, found: dict[str, Offset]) -> dict[str, Offset]:
         """Return what comes first of what was found first: what Spark's log has lost, and all of that.

@@ -193,6 +193,14 @@ def test_a_micro_batch_begins_with_the_queue_that_has_work_while_the_other_polls
     assert rig["b"].has_begun_to_poll.wait(SOON_S)
 
 
+def test_a_poll_that_brings_something_at_once_comes_with_the_same_micro_batch(rig: Rig) -> None:
+    """With a trigger of an hour its messages would be held for as long."""
+    start = rig.start()
+    rig["a"].has_work = True
+    rig["b"].comes.set()
+    assert places(rig.union.latest_offset(start)) == {"a": 1, "b": 1}
+
+
 def test_a_poll_that_brings_something_during_a_micro_batch_comes_with_the_next_one(rig: Rig) -> None:
     start = rig.start()
     rig["a"].has_work = True
@@ -282,7 +290,7 @@ def test_a_poll_that_has_ended_begins_again_beside_a_micro_batch(rig: Rig, monke
     monkeypatch.setattr(union, "POLLS_S", 0.0)
     start = rig.start()
     rig["a"].has_work = True
-    rig["b"].poll_s = 0.1
+    rig["b"].poll_s = 0.5
     first = rig.union.latest_offset(start)
     deadline = SYSTEM_CLOCK.monotonic() + SOON_S
     while not rig.union._members[queue_key(url_of("b"))].has_answered:
