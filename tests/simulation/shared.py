@@ -182,16 +182,19 @@ class SharedQuery:
         return next(site for site in self._sites.values() if site.world.url == plan.url)
 
     def run(self, batch: int) -> None:
-        count = sum(offset.partitions for key, _, offset in self.log[batch] if key in self.moved(batch))
-        wanted = self._reads(batch, count)
         rows: dict[str, dict[int, list[Row]]] = {}
         step = self._schedule.world.step
-        if wanted is None:
+        if self._reads(batch, 0) is None:
             self.start_of(batch)  # Spark asks a new query for it all the same
         else:
             plans = self.plans(batch)
             step(f"-- batch {batch} is planned")
-            rows = self._read_all(batch, [plans[index] for index in wanted if index < len(plans)])
+            by_queue: dict[str, list[QueuePlan]] = {}
+            for each in plans:
+                by_queue.setdefault(each.url, []).append(each)
+            # Of each queue that has any: to a queue nothing of whose part is read, nobody has looked at its rows.
+            wanted = [of[place] for of in by_queue.values() for place in self._reads(batch, len(of)) or ()]
+            rows = self._read_all(batch, wanted)
         step(f"-- batch {batch} is read")
         self._to_sink(batch, rows)
         step(f"-- batch {batch} is in the sink")
@@ -206,7 +209,8 @@ class SharedQuery:
     def _read_all(self, batch: int, plans: list[QueuePlan]) -> dict[str, dict[int, list[Row]]]:
         schedule = self._schedule
         rng = schedule.rng
-        if rng.random() < 0.1 and plans and plans != self.plans(batch)[: len(plans)]:
+        again = self.plans(batch) if plans and rng.random() < 0.1 else plans
+        if any(each not in again for each in plans):
             schedule.laws.violate("one content: the same batch is planned in another way")
         jobs = [(self._site_of(each), each.plan) for each in plans]
         histories = [self._history[key] for key in dict.fromkeys(site.key for site, _ in jobs)]

@@ -735,7 +735,7 @@ SINK_MUTATIONS.rewritten(
 
 SINK_MUTATIONS.rewritten(
     "send though the task has ended while it connected",
-    "aws.calls.QueueCalls._call",
+    "aws.calls.QueueCalls._checked",
     "if stopped is not None and stopped.is_set():",
     "if False:",
 )

@@ -45,8 +45,8 @@ def test_what_spark_adds_to_a_table_s_options_is_no_option(rig: Rig) -> None:
     )
     with rig.to_parquet(rig.spark.readStream.table("bids")) as query:
         assert re.search(r"'queueUrl' is missing\. .+ spark\.readStream\.option\(\.\.\.\)\.table", failure(query))
-    with pytest.raises(Exception, match=r"unknown option 'queueurls'\. Did you mean 'queueUrl'"):
-        rig.spark.sql(f"CREATE TABLE accepted USING sqsfifo OPTIONS (queueUrls '{rig.url}')")
+    with pytest.raises(Exception, match=r"unknown option 'queueurlx'\. Did you mean 'queueUrl"):
+        rig.spark.sql(f"CREATE TABLE accepted USING sqsfifo OPTIONS (queueUrlx '{rig.url}')")
     rig.spark.sql("CREATE TABLE accepted (body STRING, messageGroupId STRING) USING sqsfifo")
     with pytest.raises(Exception, match=r"'queueUrl' is missing\. .+ INSERT INTO \.\.\. WITH"):
         rig.spark.sql("INSERT INTO accepted VALUES ('7', 'lot-1')")
