@@ -299,10 +299,10 @@ class QueueUnion:
             while True:
                 offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
                 member.driver.recount()
-                member.comes_back()
                 has_ended = self._is_available_now or self._clock.monotonic() >= self._polls_until
                 if has_ended or not member.is_polling or offset != start or member.driver.gone is not None:
                     return offset
+                member.comes_back()
 
         member.ask(next_offset)
 
