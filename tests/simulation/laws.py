@@ -270,6 +270,10 @@ class Laws:
         if ledger.settled == checkpoint.offsets[-1].of:
             self._lost[id(checkpoint)] = (ledger.settled, lost.of, len(checkpoint.offsets))
 
+    def begins_anew(self, checkpoint: Checkpoint) -> None:
+        """Forget what Spark's log had lost of a queue that has left the list since, and comes back as a new query's."""
+        self._lost.pop(id(checkpoint), None)
+
     def logs(self, checkpoint: Checkpoint) -> None:
         """One content: no other epoch gets the batch id of one that Spark's log has lost, and that may be in the sink.
 

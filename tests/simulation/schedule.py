@@ -49,6 +49,8 @@ LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
 
+UNION_SHARE = 0.15
+"""Of the schedules: their query reads two queues."""
 MOST_SENT = 2_000
 """Messages after which producers stop: a query may take so long under its faults that no drain after it would end."""
 
@@ -88,7 +90,7 @@ class Schedule:
                 self.world.bucket.clear()
         self.site = Site(self.world, self.laws)
         unions = random.Random(f"{seed}/union")
-        self.neighbour = Neighbour(self, unions) if unions.random() < 0.5 else None
+        self.neighbour = Neighbour(self, unions) if unions.random() < UNION_SHARE else None
         """The other queue of a query that reads two."""
         self.union_laws = UnionLaws(self, random.Random(f"{seed}/union laws"))
         self.sites: list[Site] = [self.site, *([self.neighbour] if self.neighbour is not None else [])]
