@@ -20,6 +20,7 @@ from sqs_fifo_spark.demo.auction import SinkLog
 from tests.helpers import depth, wait_until
 from tests.spark.support import (
     LONG_S,
+    SPARK_VERSION,
     Gate,
     Rig,
     Sent,
@@ -105,7 +106,7 @@ def test_each_message_of_each_queue_comes_once_and_in_order(rig: Rig) -> None:
     with rig.to_parquet(queues.source(maxMessagesPerTrigger=50)) as query:
         queues.send(30)
         queues.drain(query)
-        assert "3 queues" in str(query.recentProgress[-1]["sources"][0])
+        assert SPARK_VERSION < (4, 2) or "3 queues" in str(query.recentProgress[-1]["sources"][0])
         assert all(batch["numInputRows"] <= 50 for batch in micro_batches(query))
     queues.require_each_once_and_in_order()
     of_queue = {
@@ -204,6 +205,7 @@ def test_a_queue_that_is_created_later_is_found_by_its_name(rig: Rig) -> None:
     assert {row["queueUrl"] for row in queues.rows()} == set(queues.urls.values())
 
 
+@pytest.mark.skipif(SPARK_VERSION < (4, 2), reason="AvailableNow runs one micro-batch of a Python source before 4.2")
 @in_both_modes
 def test_available_now_serves_what_waits_in_each_queue_and_ends(rig: Rig) -> None:
     queues = Queues(rig)
