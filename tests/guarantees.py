@@ -150,6 +150,9 @@ LAWS = {
             "ask a driver that is looking for work",
             "forget the places of queues that do not move",
             "take another queue's place",
+            "leave to nobody what Spark has committed of a queue without a place",
+            "let a queue begin anew whose first epoch Spark's log has lost",
+            "ask a queue that has left for nothing",
         ),
     ),
     "source-6": Law(
@@ -185,6 +188,8 @@ LAWS = {
             "never try a refused queue again",
             "give all limits to each queue",
             "poll a queue only while Spark asks",
+            "announce a queue's first epoch blindly where Spark has said its place",
+            "forget what Spark was told once the list is another one",
             "poll again as soon as Spark asks",
             "wait for each poll before a micro-batch begins",
         ),

@@ -49,7 +49,7 @@ LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
 
-UNION_SHARE = 0.15
+UNION_SHARE = 0.5
 """Of the schedules: their query reads two queues."""
 MOST_SENT = 2_000
 """Messages after which producers stop: a query may take so long under its faults that no drain after it would end."""
@@ -97,9 +97,10 @@ class Schedule:
         self.hub.next_lapse_at, self.hub.lapse = self._next_lapse_at, self._lapse
         self.checkpoint = self._make_checkpoint()
         self.tells_start = rng.random() < 0.7
-        self._wraps = not self.tells_start and rng.random() < 0.4
+        self.wraps = not self.tells_start and rng.random() < 0.4
+        """True if runs may be with AvailableNow under the wrapper that Spark before 4.2 has."""
         # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
-        modes = ["all"] * 8 + ["some"] + ["none"] * (not self._wraps)
+        modes = ["all"] * 8 + ["some"] + ["none"] * (not self.wraps)
         self._modes = [rng.choice(modes) for _ in range(200)]
         self._cuts = random.Random(f"{seed}/cuts")
         self._replays = random.Random(f"{seed}/replays")
@@ -649,7 +650,7 @@ class Schedule:
         if (
             batch < 1
             or batch in checkpoint.committed
-            or self._wraps
+            or self.wraps
             or self._processes("query")
             or (self._cuts.random() < 0.5 and not self._is_cut_due)
         ):
@@ -663,10 +664,27 @@ class Schedule:
         self._lost_batches.append((checkpoint, batch, rows))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
-    def _has_come_back(self, site: Site, checkpoint: SharedCheckpoint) -> bool:
-        """Return True if the queue had left the list: the ledger of its last epoch then does not say what follows."""
-        ledger, offsets = site.world.journal().ledger(), site.history_in(checkpoint).offsets
-        return len(offsets) > 1 and ledger.settled == offsets[-2].of and ledger.followed_by is None
+    def lose_batch(self) -> None:
+        """Lose the last batch of a query over two queues, as if it had died just before Spark's commit log had it."""
+        assert isinstance(self.checkpoint, SharedCheckpoint)
+        batch = len(self.checkpoint.log) - 1
+        self.checkpoint.done.discard(batch)
+        for site in self.sites:
+            site.history_in(self.checkpoint).committed.discard(self.checkpoint.moves[batch].get(site.key, -1))
+        self._is_cut_due = True
+        self._cut_shared(self.checkpoint)
+
+    def _is_untold(self, site: Site, checkpoint: SharedCheckpoint, batch: int) -> bool:
+        """Return True if the batch has the first epoch of a queue, and nothing would tell the next run of it.
+
+        Nothing in the queue's journal does if the sink has the batch, and nobody has looked at its rows. And nobody
+        looks at the journal of a queue that is neither in the list nor in the log.
+        """
+        offset, before = checkpoint.log[batch].of(site.key), checkpoint.log[batch - 1].of(site.key)
+        if offset is None or not offset.plan or (before is not None and before.plan):
+            return False
+        is_left = before is None and site is self.neighbour and not self.neighbour.is_listed
+        return is_left or (batch in checkpoint.sinks and not site.laws.has_links(offset))
 
     def _cut_shared(self, checkpoint: SharedCheckpoint) -> None:
         """The same of a query over two queues: it loses the epochs of both."""
@@ -674,24 +692,26 @@ class Schedule:
         if (
             batch < 1
             or batch in checkpoint.done
-            or not all(checkpoint.moves[batch].values())  # else a queue's first epoch would be lost
-            or any(self._has_come_back(site, checkpoint) for site in self.sites if site.key in checkpoint.moves[batch])
-            or self._wraps
+            or any(self._is_untold(site, checkpoint, batch) for site in self.sites)
+            or self.wraps
             or self._processes("query")
             or (self._cuts.random() < 0.5 and not self._is_cut_due)
         ):
             return
         self._is_cut_due = False
         checkpoint.log.pop()
+        before = checkpoint.log[-1]
         moved = checkpoint.moves.pop()
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
         for site in self.sites:
             if site.key not in moved:
                 continue
-            history = site.history_in(checkpoint)
+            history, place = site.history_in(checkpoint), before.of(site.key)
             lost = history.offsets.pop()
-            site.laws.loses(history, lost)
+            if place is None and site is self.neighbour:
+                self.neighbour.is_owed = True
+            site.laws.loses(history, lost, is_first=not (place and place.plan))
             rows = set() if batch in checkpoint.sinks else site.laws.sealed(lost, to_serve=True)
             self._lost_batches.append((history, moved[site.key], rows))
         self.world.note(f"the offset log loses batch {batch}, which is of {sorted(moved)}")
@@ -705,10 +725,12 @@ class Schedule:
         triggers: int = 0,
         lends: bool = False,
         story: Callable[[SharedQuery], None] | None = None,
+        wrapped: bool = False,
     ) -> Thread:
         """Start the query, for so many triggers, until all is drained, for a story, or for as long as the dice say.
 
-        With `lends` it runs with AvailableNow, and the first task that has what waited dies (see `_lend`).
+        With `lends` it runs with AvailableNow, and the first task that has what waited dies (see `_lend`). If it is
+        `wrapped` it is that for one micro-batch, under the wrapper.
         """
         self._queries += 1
         process = Process(f"query {self._queries}")
@@ -722,7 +744,7 @@ class Schedule:
             self._with_rivals.update([process, *rivals])
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
-        checkpoint, is_free = self.checkpoint, not (until_drained or triggers or story)
+        checkpoint, is_free = self.checkpoint, not (until_drained or triggers or story or wrapped)
         for site in self.sites:
             site.laws.checkpoint_of[process.name] = site.history_in(checkpoint)
         triggers = triggers or self.rng.randint(1, 8)
@@ -733,7 +755,7 @@ class Schedule:
         reads = self._reads if is_first else lambda batch, count: range(count)
         available_now = is_free and self.tells_start and self.rng.random() < 0.2
         is_followed = available_now and self.rng.random() < 0.5
-        is_wrapped = is_free and self._wraps and self.rng.random() < 0.4
+        is_wrapped = wrapped or (is_free and self.wraps and self.rng.random() < 0.4)
         loses_attempt = available_now and not self.is_calm and not with_leftovers and self.rng.random() < 0.5
         if lends:
             available_now = is_followed = loses_attempt = True

@@ -153,9 +153,9 @@ class SharedQuery:
             offset = end.of(key)
             if offset is None or not offset.plan or offset == before.of(key):
                 continue
-            if before.of(key) is None and history.offsets:
-                history.site.laws.begins_anew(history.checkpoint)
             moved[key] = len(history.offsets)
+            if history.site is self._schedule.neighbour:
+                self._schedule.neighbour.is_owed = False
             history.checkpoint.offsets.append(offset)
             history.offsets.append(offset)
             history.logs(offset)

@@ -57,7 +57,7 @@ class UnionLaws:
         assert neighbour is not None
         for process in schedule.hub.alive():
             schedule.hub.kill(process)
-        stories = [self._serve_both, self._serve_beside, self._go_on_without, self._do_without]
+        stories = [self._serve_both, self._serve_beside, self._go_on_without, self._do_without, self._leave_unsettled]
         story = self._dice.choice(stories)
         schedule.laws.is_calm = False
         schedule.world.note(f"-- {story.__name__}")
@@ -65,6 +65,8 @@ class UnionLaws:
             neighbour.is_listed = False
         schedule.start_query(story=story)
         schedule.run_query()
+        if story == self._leave_unsettled and not schedule.laws.violations:
+            self._begin_in_the_dark() if schedule.wraps else self._begin_after_a_loss()
         neighbour.be_well()
         if not schedule.laws.violations:
             schedule.drain_once_more()
@@ -145,6 +147,37 @@ class UnionLaws:
         served = {row.message_id for rows in neighbour.history_in(query.checkpoint).rows() for row in rows}
         if left := served & neighbour.world.present():
             self._violate(f"bounded: {neighbour.key} left the list, and keeps {len(left)} messages that it has served")
+
+    def _leave_unsettled(self, query: SharedQuery) -> None:
+        """Commit a micro-batch of both queues, and settle it in neither."""
+        self._settle_in(query)
+        for site in self._schedule.sites:
+            self._send(site)
+        query.trigger()
+
+    def _begin_in_the_dark(self) -> None:
+        """Before 4.2, under Spark's wrapper, a run that begins while a queue is gone does not know its place in it."""
+        self._end_without_neighbour()
+        self._schedule.start_query(wrapped=True)
+        self._schedule.run_query()
+
+    def _begin_after_a_loss(self) -> None:
+        """Spark's log has lost a micro-batch of both queues, which the sink has. One of them is not there by then."""
+        self._end_without_neighbour()
+        self._schedule.lose_batch()
+        self._schedule.start_query(triggers=MOST_BATCHES)
+        self._schedule.run_query()
+
+    def _end_without_neighbour(self) -> None:
+        schedule, neighbour = self._schedule, self._schedule.neighbour
+        assert neighbour is not None
+        for process in schedule.hub.alive():
+            schedule.hub.kill(process)
+        if self._dice.random() < 0.5:
+            neighbour.is_listed = False
+        else:
+            neighbour.be_gone(self._dice.choice(("denied", "missing")), 60 * 60)
+        schedule.hub.advance(self._dice.choice((1, 100)))
 
     def _settle_in(self, query: SharedQuery) -> None:
         """Let the query open both queues."""

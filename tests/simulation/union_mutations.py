@@ -1,12 +1,26 @@
-"""Bugs planted into the source over several queues: into the union itself, its members and their shares."""
+"""Bugs planted into the source over several queues: into the union itself, its members and their shares.
+
+While one is in place, each schedule of the source has a query over two queues: no other one can meet it.
+"""
 
 from __future__ import annotations
 
 import math
 
-from tests.simulation.planting import Mutations
+from tests.simulation import schedule
+from tests.simulation.planting import Mutation, Mutations, assign
 
-UNION_MUTATIONS = Mutations()
+
+class _UnionMutations(Mutations):
+    def append(self, mutation: Mutation) -> None:
+        def plant() -> None:
+            assign(schedule, "UNION_SHARE", 1.0)
+            mutation.plant()
+
+        super().append(Mutation(mutation.name, plant))
+
+
+UNION_MUTATIONS = _UnionMutations()
 planted = UNION_MUTATIONS.planted
 rewritten = UNION_MUTATIONS.rewritten
 
@@ -32,7 +46,7 @@ rewritten(
 )
 rewritten(
     "say that there is nothing while a poll is about to bring something",
-    f"{_UNION}._wait",
+    "source.driver.member.wait_for_answer",
     "left_s <= 0 and all(each.has_looked for each in asked)",
     "left_s <= 0",
 )
@@ -67,6 +81,36 @@ rewritten(
     f"{_UNION}.commit",
     "if each.key in ends and",
     "if each.key in ends and each.key in self._listed and",
+)
+rewritten(
+    "leave to nobody what Spark has committed of a queue without a place",
+    f"{_UNION}.plan",
+    "    self._settle_left_out(start, end)\n",
+    "",
+)
+rewritten(
+    "let a queue begin anew whose first epoch Spark's log has lost",
+    f"{_UNION}._ask_for_work",
+    "if start is not None and not start.plan and known.has_begun and not member.has_announced:",
+    "if False:",
+)
+rewritten(
+    "ask a queue that has left for nothing",
+    f"{_UNION}.latest_offset",
+    "    if not self._has_begun:\n        self._ask_those_that_left(known, max_messages)\n",
+    "",
+)
+rewritten(
+    "announce a queue's first epoch blindly where Spark has said its place",
+    f"{_UNION}._ask_for_work",
+    "start is None and self._has_been_told",
+    "start is None and self._tells_start",
+)
+rewritten(
+    "forget what Spark was told once the list is another one",
+    f"{_UNION}._free",
+    "if each.key in self._listed or each.has_announced",
+    "if each.key in self._listed",
 )
 UNION_MUTATIONS.changed("never try a refused queue again", "source.driver.union.ASIDE_S", math.inf)
 UNION_MUTATIONS.changed("poll a queue only while Spark asks", "source.driver.union.POLLS_S", 0.0)

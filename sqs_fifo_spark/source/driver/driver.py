@@ -161,17 +161,22 @@ class Driver:
             owned.require_claim()
             return start
         limit = max_messages or self._options.max_messages_per_trigger
-        lost = self._reconcile(owned, start, may_be_lost=self._epochs.open is None)
-        if lost is not None:
-            return self._announce_again(owned, lost, start, limit)
-        return self._announce_next(owned, start, limit)
+        return self.announce_again(start, limit) or self._announce_next(owned, start, limit)
 
-    def _announce_again(self, owned: Ownership, lost: Offset, start: Offset, limit: int) -> Offset:
-        """Announce the epoch after `start` that Spark's log has lost: Spark gives it its place again.
+    def announce_again(self, start: Offset, max_messages: int, *, has_begun: bool = False) -> Offset | None:
+        """Announce the epoch after `start` that Spark's log has lost, and return it; None if there is none.
 
-        The sink may have its batch, so no other rows may get that batch's id, even if no task has read it: its chains
-        are closed before Spark logs it.
+        If the query `has_begun`, with other queues, that may be the first one of this queue. The sink may have its
+        batch, so no other rows may get that batch's id, even if no task has read it: its chains are closed before Spark
+        logs it.
         """
+        owned = self._owned(start)
+        if has_begun and not start.plan:
+            lost = self.log(start).lost_first()
+        else:
+            lost = self._reconcile(owned, start, may_be_lost=self._epochs.open is None)
+        if lost is None:
+            return None
         owned.require_claim()
         _log.warning(
             "the checkpoint does not know of epoch %d, which the journal at '%s' knows of, so it is announced again, "
@@ -179,7 +184,7 @@ class Driver:
             lost.epoch,
             owned.journal.location,
         )
-        self._epochs.announce_again(owned, lost, after=start.name, max_messages=limit)
+        self._epochs.announce_again(owned, lost, after=start.name, max_messages=max_messages)
         return lost
 
     def _announce_next(self, owned: Ownership, start: Offset, limit: int) -> Offset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
@@ -12,6 +13,18 @@ from sqs_fifo_spark.source.driver.verdict import Verdict
 from sqs_fifo_spark.source.queue import Counts
 
 _log = logging.getLogger(__name__)
+
+_MOST_REPORTED = 20
+"""Queues whose figures a report of several has, besides their sums: those with the most messages."""
+_SUMS = (
+    "waitingMessages",
+    "inFlightMessages",
+    "delayedMessages",
+    "receives",
+    "retries",
+    "unconfirmedDeletes",
+    "lostLeases",
+)
 
 
 class Figures:
@@ -65,3 +78,17 @@ class Figures:
             "unconfirmedDeletes": unconfirmed,
             "lostLeases": lost,
         }
+
+
+def sum_up(reports: Mapping[str, Mapping[str, Any]], queue_name: str, *, refused: int) -> dict[str, Any]:
+    """Return the figures of several queues, from a report of each, by key; so many are `refused`. Pure."""
+    ages = [age for each in reports.values() if (age := each["oldestMessageAgeSeconds"]) is not None]
+    most = sorted(reports, key=lambda key: (-reports[key]["waitingMessages"], key))[:_MOST_REPORTED]
+    return {
+        "queue": queue_name,
+        "epoch": max((each["epoch"] for each in reports.values()), default=0),
+        **{name: sum(each[name] for each in reports.values()) for name in _SUMS},
+        "oldestMessageAgeSeconds": max(ages, default=None),
+        "queuesRefused": refused,
+        "queues": {key: {name: reports[key][name] for name in reports[key] if name != "queue"} for key in most},
+    }

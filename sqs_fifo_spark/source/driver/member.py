@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
@@ -86,6 +86,11 @@ class Member:
         return self._driver is not None and self._driver.has_settled(end)
 
     @property
+    def has_announced(self) -> bool:
+        """True if its driver has announced an epoch that Spark has not planned."""
+        return self._driver is not None and self._driver.announced is not None
+
+    @property
     def is_settled(self) -> bool:
         """True if nothing but a long poll is waited for, at whose beginning no message was there."""
         return self.has_answered or not self.is_asked or (self.is_polling and not self.is_looking)
@@ -141,3 +146,35 @@ class Member:
                 self._looks_until = self._clock.monotonic() + LOOK_S
             self.is_polling = True
             self._changed.notify_all()
+
+
+def wait_for_answer(
+    asked: Sequence[Member],
+    changed: threading.Condition,
+    clock: Clock,
+    until: float,
+    *,
+    has_found: bool,
+    for_all: bool,
+) -> None:
+    """Wait until one of the queues that are `asked` has answered, or until there is no answer to wait for.
+
+    Once something is found, answers are waited for where no poll is under way, and not after `until`. Else a poll that
+    has begun by then may be about to bring something, so each is waited for that has not come back once. With `for_all`
+    wait for each that is not waiting for a poll. One that has just begun is waited for as well: with long pauses
+    between micro-batches, what it brings would else be held for one of them.
+    """
+    with changed:
+        while True:
+            left_s = until - clock.monotonic()
+            longest_s = LOOK_S if any(each.is_looking for each in asked) else math.inf
+            if for_all and not all(each.is_settled for each in asked):
+                clock.wait_on(changed, longest_s)
+                continue
+            if any(each.has_answered for each in asked):
+                return
+            if has_found and (left_s <= 0 or all(each.is_settled for each in asked)):
+                return
+            if not has_found and left_s <= 0 and all(each.has_looked for each in asked):
+                return
+            clock.wait_on(changed, min(longest_s, left_s if left_s > 0 else math.inf))

@@ -25,7 +25,8 @@ from sqs_fifo_spark.errors import AccessDeniedError, OptionError, SqsFifoError, 
 from sqs_fifo_spark.options import SourceOptions, queue_key
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.epochs import Limits
-from sqs_fifo_spark.source.driver.member import LOOK_S, Member
+from sqs_fifo_spark.source.driver.figures import sum_up
+from sqs_fifo_spark.source.driver.member import Member, wait_for_answer
 from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
@@ -40,9 +41,6 @@ ASIDE_S = 60.0
 """Seconds after which a queue that was refused is tried again."""
 POLLS_S = 30.0
 """Seconds for which an idle queue is polled again and again, once Spark has asked: for that long it may be busy."""
-_MOST_REPORTED = 20
-"""Queues whose figures a report has, besides their sums: those with the most messages."""
-_SUMS = ("waitingMessages", "inFlightMessages", "delayedMessages", "receives", "retries", "unconfirmedDeletes")
 
 
 MakeDriver = Callable[[str, Callable[[], None], Callable[[int], int]], Driver]
@@ -82,6 +80,8 @@ class QueueUnion:
         """Monotonic time at which the list is asked for again."""
         self._last: Offsets | None = None
         """Spark's place, as far as it was told."""
+        self._has_been_told = tells_start
+        """True if Spark says its place, or has said it: then nothing needs to be announced blindly."""
         self._busy: frozenset[str] = frozenset()
         """Queues of the micro-batch that was announced last; all of them before the first one."""
         self._polls_until = -math.inf
@@ -126,11 +126,16 @@ class QueueUnion:
             member.has_looked = False
         for member in self._free():
             self._ask_for_work(member, known, max_messages)
+        if not self._has_begun:
+            self._ask_those_that_left(known, max_messages)
         until = math.inf if self._is_available_now else began_at + self._options.wait_time_s
         found: dict[str, Offset] = {}
         is_first, self._has_begun = not self._has_begun, True
         while True:
-            self._wait(until, has_found=bool(found), for_all=is_first)
+            if self._asked() or not self._listed:  # with no queue at all it waits, as with an empty one
+                wait_for_answer(
+                    self._asked(), self._changed, self._clock, until, has_found=bool(found), for_all=is_first
+                )
             answered = [each for each in self._members.values() if each.has_answered]
             for member in answered:
                 offset = self._take_offset(member, known)
@@ -158,8 +163,9 @@ class QueueUnion:
 
     def plan(self, start: Offsets, end: Offsets) -> list[QueuePlan]:
         """Return the plans of the micro-batch from `start` to `end`, of all queues; the same ones when asked again."""
+        self._settle_left_out(start, end)
         self._refresh(end)
-        self._last = end
+        self._last, self._has_been_told = end, True
         befores: dict[str, Offset | None] = {}
         ends: dict[str, Offset] = {}
         for key, _, offset in end:
@@ -176,10 +182,12 @@ class QueueUnion:
         )
 
         def plans_of(member: Member) -> list[PartitionPlan]:
-            before = befores[member.key]
+            before, after = befores[member.key], ends[member.key]
+            if start.has_begun and after.is_blind and not (before and before.plan):
+                member.driver.log(None).require_none_lost(None, after)
             if before is None:  # Spark's log does not say where it began
                 before = member.start = member.start or member.startless.initial_offset()
-            return member.startless.plan(before, ends[member.key], limits.get(member.key))
+            return member.startless.plan(before, after, limits.get(member.key))
 
         answers = self._on_each([self._members[key] for key in ends], plans_of, is_strict=True)
         return [QueuePlan(member.url, plan) for member, plans in answers for plan in plans]
@@ -210,18 +218,11 @@ class QueueUnion:
 
     def report(self) -> dict[str, Any]:
         """Return figures for Spark's progress report: their sums, and those of the queues with the most messages."""
-        reports = {each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver}
-        ages = [age for each in reports.values() if (age := each["oldestMessageAgeSeconds"]) is not None]
-        most = sorted(reports, key=lambda key: (-reports[key]["waitingMessages"], key))[:_MOST_REPORTED]
-        return {
-            "queue": self._options.queue_name,
-            "epoch": max((each["epoch"] for each in reports.values()), default=0),
-            **{name: sum(each[name] for each in reports.values()) for name in _SUMS},
-            "lostLeases": sum(each["lostLeases"] for each in reports.values()),
-            "oldestMessageAgeSeconds": max(ages, default=None),
-            "queuesRefused": sum(each.aside_until is not None for each in self._members.values()),
-            "queues": {key: {name: reports[key][name] for name in reports[key] if name != "queue"} for key in most},
-        }
+        return sum_up(
+            {each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver},
+            self._options.queue_name,
+            refused=sum(each.aside_until is not None for each in self._members.values()),
+        )
 
     def stop(self) -> None:
         """End the heartbeats: see `Driver.stop`."""
@@ -282,8 +283,12 @@ class QueueUnion:
         return share_partitions(self._options.num_partitions, waiting, [each.waiting for each in others])
 
     def _free(self) -> list[Member]:
-        """Return the queues of the list whose drivers may be asked."""
-        return [each for each in self._members.values() if each.key in self._listed and each.is_free]
+        """Return the queues of the list whose drivers may be asked; and those of which Spark was told an epoch.
+
+        It may ask once more for that before it plans it, when the list is another one.
+        """
+        free = [each for each in self._members.values() if each.is_free]
+        return [each for each in free if each.key in self._listed or each.has_announced]
 
     def _asked(self) -> list[Member]:
         return [each for each in self._members.values() if each.is_asked]
@@ -291,8 +296,12 @@ class QueueUnion:
     def _ask_for_work(self, member: Member, known: Offsets, max_messages: int | None) -> None:
         def next_offset() -> Offset:
             start = known.of(member.key) or member.start
-            if start is None and self._tells_start:
+            if start is None and self._has_been_told:
                 start = member.start = member.startless.initial_offset()
+            if start is not None and not start.plan and known.has_begun and not member.has_announced:
+                lost = member.driver.announce_again(start, self._limit(max_messages), has_begun=True)
+                if lost is not None:
+                    return lost
             is_new = member.driver.position is None and member.driver.announced is None
             if start is not None and is_new and not self._tells_start:
                 member.startless.plan(start, start)  # a driver in the place of one that was refused knows no place
@@ -306,28 +315,20 @@ class QueueUnion:
 
         member.ask(next_offset)
 
-    def _wait(self, until: float, *, has_found: bool, for_all: bool) -> None:
-        """Wait for an answer, or until there is none to wait for.
+    def _ask_those_that_left(self, known: Offsets, max_messages: int | None) -> None:
+        """Ask queues that have left the list since the last run for what Spark's log has lost, and no more."""
+        for key, _, offset in known:
+            member = self._members[key]
+            if key not in self._listed and member.is_free:
+                member.ask(
+                    lambda member=member, offset=offset: (  # type: ignore[misc]
+                        member.driver.announce_again(offset, self._limit(max_messages), has_begun=known.has_begun)
+                        or offset
+                    )
+                )
 
-        Once something is found, that is for those that are not waiting for a poll, and not after `until`. Else a poll
-        that has begun by then may be about to bring something, so each is waited for that has not come back once.
-        With `for_all` wait for each that is not waiting for a poll. One that has just begun is waited for as well: with
-        long pauses between micro-batches, what it brings would else be held for one of them.
-        """
-        with self._changed:
-            while True:
-                asked, left_s = self._asked(), until - self._clock.monotonic()
-                longest_s = LOOK_S if any(each.is_looking for each in asked) else math.inf
-                if for_all and not all(each.is_settled for each in asked):
-                    self._clock.wait_on(self._changed, longest_s)
-                    continue
-                if any(each.has_answered for each in asked) or (self._listed and not asked):
-                    return
-                if has_found and (left_s <= 0 or all(each.is_settled for each in asked)):
-                    return
-                if not has_found and left_s <= 0 and all(each.has_looked for each in asked):
-                    return
-                self._clock.wait_on(self._changed, min(longest_s, left_s if left_s > 0 else math.inf))
+    def _limit(self, max_messages: int | None) -> int:
+        return max_messages or self._options.max_messages_per_trigger
 
     def _of_one_batch(self, found: dict[str, Offset]) -> dict[str, Offset]:
         """Return what comes first of what was found first: what Spark's log has lost, and all of that.
@@ -368,18 +369,41 @@ class QueueUnion:
         if self._refusal is not None and listed and all(each.aside_until is not None for each in listed):
             raise self._refusal
 
+    def _settle_left_out(self, start: Offsets, end: Offsets) -> None:
+        """Settle what Spark has committed of queues that `end` does not have.
+
+        Before 4.2 Spark may say only now that it has a place in them: a run's first answer was without those that were
+        refused, or not in the list any more. Whoever reads such a queue later begins after what is settled.
+        """
+        places = {key: (url, offset) for key, url, offset in start if offset.plan and end.of(key) is None}
+        if self._tells_start or not places:
+            return
+        self._refresh(start)
+        for key, (url, _) in places.items():
+            self._members[key].discard()  # a question to it may be under way
+            self._members[key] = self._member(url)
+        members = [self._members[key] for key in places]
+        self._on_each(members, lambda each: each.driver.commit(places[each.key][1], logs_next=False), is_strict=True)
+        for member in members:
+            self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        """Give up a queue that is settled, and has no place from now on; if it is in the list, it begins anew."""
+        member.discard()
+        del self._members[member.key]
+        if member.key in self._listed:
+            self._members[member.key] = self._member(member.url)
+
     def _left(self, known: Offsets) -> frozenset[str]:
         """Return the queues of `known` that are not in the list any more, and settled; forget them."""
         left = set()
         for key, _, offset in known:
             member = self._members[key]
-            if key in self._listed or member.is_asked:
+            if key in self._listed or member.is_asked or member.has_announced:
                 continue
             if member.has_settled(offset):
-                member.discard()
+                self._forget(member)
                 left.add(key)
-        for key in left:
-            del self._members[key]
         return frozenset(left)
 
     def _on_each(

@@ -47,12 +47,17 @@ class FakeDriver:
         self.waiting = 0
         self.position: Offset | None = None
         self.announced: Offset | None = None
-        self.has_announced_again = False
+        self.lost: Offset | None = None
+        """The epoch that Spark's log has lost."""
         self.query = None
         self.calls: list[Any] = []
         self.settled = 0
         self.polls = 0
         self.is_used = threading.Lock()
+
+    @property
+    def has_announced_again(self) -> bool:
+        return self.announced is not None and self.announced == self.lost
 
     def _alone(self, call: str) -> None:
         assert self.is_used.acquire(blocking=False), f"{call} while another call is under way"
@@ -67,6 +72,8 @@ class FakeDriver:
         self._alone("latest_offset")
         try:
             self.position = start
+            if self.announced is not None and self.announced != start:
+                return self.announced
             assert self.closes.wait(SOON_S)
             if self.error is not None:
                 raise self.error
@@ -85,8 +92,22 @@ class FakeDriver:
         finally:
             self.is_used.release()
 
-    def log(self, known: Offset) -> Any:
-        raise NotImplementedError
+    def announce_again(self, start: Offset, max_messages: int, *, has_begun: bool = False) -> Offset | None:
+        self._alone("announce_again")
+        assert has_begun
+        self.calls.append(("announce_again", start.epoch))
+        self.announced = self.lost
+        self.is_used.release()
+        return self.lost
+
+    def log(self, known: Offset | None) -> Any:
+        return self
+
+    def knows(self, start: Offset) -> bool:
+        return True
+
+    def require_none_lost(self, start: Offset | None, end: Offset | None = None) -> None:
+        self.calls.append(("require_none_lost", start, end))
 
     def note_first(self, first: Offset) -> None:
         pass
@@ -254,7 +275,8 @@ def test_the_first_answer_waits_for_each_queue_to_open(rig: Rig, monkeypatch: py
 def test_a_micro_batch_that_the_log_has_lost_gets_nothing_new(rig: Rig) -> None:
     """The sink may have it, and would skip what is new. That comes with the next one."""
     start = rig.start()
-    rig["a"].has_work = rig["b"].has_work = rig["b"].has_announced_again = True
+    rig["a"].has_work = rig["b"].has_work = True
+    rig["b"].lost = at(1)
     first = rig.union.latest_offset(start)
     assert places(first) == {"a": 0, "b": 1}
     rig.union.plan(start, first)
@@ -435,3 +457,120 @@ def test_spark_before_4_2_gets_an_answer_at_once_where_the_driver_has_one() -> N
     rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: at(9))
     first = rig.union.latest_offset()
     assert places(first) == {"a": 9, "b": 9}
+
+
+@pytest.mark.parametrize("place", [{}, {url_of("b"): Offset("j", 0, 0)}])
+def test_a_queue_of_which_the_log_has_lost_the_first_epoch_gets_that_again(place: dict[str, Offset]) -> None:
+    """The query is not new, for its log has another queue; so the journal of this one may be ahead of it."""
+    rig = Rig("a", "b")
+    rig.prepare = lambda url, driver: setattr(driver, "lost", at(7) if url == url_of("b") else None)
+    known = Offsets({url_of("a"): at(3), **place})
+    rig.union.plan(known, known)
+    end = rig.union.latest_offset(known)
+    assert places(end) == {"a": 3, "b": 7}
+    assert ("announce_again", 0) in rig["b"].calls
+    assert not [call for call in rig["a"].calls if call[0] == "announce_again"]
+    assert [plan.url for plan in rig.union.plan(known, end)] == [url_of("b")]
+
+
+def test_a_new_query_asks_for_nothing_that_its_log_has_lost(rig: Rig) -> None:
+    start = rig.start()
+    rig["a"].has_work = rig["b"].has_work = True
+    assert places(rig.union.latest_offset(start)) == {"a": 1, "b": 1}
+    assert not [call for name in "ab" for call in rig[name].calls if call[0] == "announce_again"]
+
+
+def test_a_queue_that_has_left_the_list_is_asked_for_what_the_log_has_lost() -> None:
+    """The sink may have it. Nothing else of that queue is served."""
+    rig = Rig("a")
+
+    def prepare(url: str, driver: FakeDriver) -> None:
+        driver.has_work, driver.lost = url == url_of("a"), at(4) if url == url_of("b") else None
+
+    rig.prepare = prepare
+    known = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
+    rig.union.plan(known, known)
+    end = rig.union.latest_offset(known)
+    assert places(end) == {"a": 3, "b": 4}
+    rig.union.plan(known, end)
+    rig.union.commit(known)
+    rig["a"].comes.set()
+    second = rig.union.latest_offset(end)
+    assert places(second) == {"a": 4, "b": 4}
+    rig.union.plan(end, second)
+    rig.union.commit(end)
+    assert ("commit", 4, False) in rig["b"].calls
+
+
+def test_a_queue_with_nothing_lost_leaves_the_offsets_at_once_if_it_is_settled() -> None:
+    rig = Rig("a")
+
+    def prepare(url: str, driver: FakeDriver) -> None:
+        driver.has_work, driver.settled = True, 3
+
+    rig.prepare = prepare
+    known = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
+    rig.union.plan(known, known)
+    assert places(rig.union.latest_offset(known)) == {"a": 4}
+    assert [call for call in rig["b"].calls if call != "stop"] == [("announce_again", 3)]
+
+
+def test_a_told_epoch_stands_when_the_list_becomes_another_one() -> None:
+    """Before 4.2, under the wrapper, Spark asks twice, and logs the first answer."""
+    rig = Rig("a", "b", tells_start=False)
+    rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: blindly(driver))
+    first = rig.union.latest_offset()
+    known = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
+    rig.union.plan(known, known)
+    rig.names.remove("b")
+    rig.union._list_at = 0.0
+    assert rig.union.latest_offset() == first
+
+
+def blindly(driver: FakeDriver) -> Offset:
+    driver.announced = Offset("j", 9, 1, plan=2, is_blind=True)
+    return driver.announced
+
+
+def test_what_is_committed_of_a_queue_is_settled_where_the_first_answer_was_without_it() -> None:
+    """Before 4.2 the first answer is given before Spark says that it has a place in the queue, which was refused."""
+    rig = Rig("a", "b", tells_start=False)
+
+    def prepare(url: str, driver: FakeDriver) -> None:
+        def announce() -> Offset:
+            if url == url_of("b"):
+                raise QueueNotFoundError("b is not there.")
+            return blindly(driver)
+
+        driver.announce_blindly = announce  # type: ignore[attr-defined]
+
+    rig.prepare = prepare
+    end = rig.union.latest_offset()
+    assert places(end) == {"a": 9}
+    old = rig["b"]
+    start = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
+    assert [plan.url for plan in rig.union.plan(start, end)] == [url_of("a")]
+    assert rig["b"] is not old
+    assert ("commit", 3, False) in rig["b"].calls
+    rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
+    assert places(rig.union.latest_offset())["b"] == 1
+
+
+def test_a_first_epoch_that_is_lost_behind_a_blind_one_is_refused() -> None:
+    rig = Rig("a", "b", tells_start=False)
+    rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: blindly(driver))
+    end = rig.union.latest_offset()
+    rig.union.plan(Offsets({url_of("a"): at(3)}), end)
+    assert ("require_none_lost", None, end.of("000000000000.b.fifo")) in rig["b"].calls
+    assert not [call for call in rig["a"].calls if call[0] == "require_none_lost"]
+
+
+def test_a_queue_that_comes_before_4_2_is_announced_as_one_that_begins() -> None:
+    """A blindly announced epoch whose rows nobody reads would stand for ever: Spark has said its place by then."""
+    rig = Rig("a", tells_start=False)
+    known = Offsets({url_of("a"): at(3)})
+    rig.union.plan(known, known)
+    rig.names.append("b")
+    rig.union._list_at = 0.0
+    rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
+    assert places(rig.union.latest_offset())["b"] == 1
