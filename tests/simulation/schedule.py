@@ -881,6 +881,10 @@ class Schedule:
         """The same for every replay of the batch, as it would be for a function of the batch id."""
         return self._modes[batch] if batch < len(self._modes) else "all"
 
+    def read_nothing_of(self, batch: int) -> None:
+        """Have nobody look at the rows of a batch that is to come, of the schedule's first query."""
+        self._modes += ["all"] * (batch - len(self._modes)) + ["none"]
+
     def launch(self, plan: PartitionPlan, site: Site, *, is_retried: bool = False) -> Attempt:
         """Start an attempt of a task. `is_retried` says that nobody else tries again if it fails."""
         key = plan.epoch, plan.partition

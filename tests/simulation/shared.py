@@ -36,6 +36,7 @@ class SharedQuery:
     ) -> None:
         assert schedule.neighbour is not None
         self._schedule = schedule
+        self._neighbour = schedule.neighbour
         self.checkpoint = checkpoint
         self._sites = {site.key: site for site in schedule.sites}
         self.log = list(checkpoint.log)
@@ -90,6 +91,7 @@ class SharedQuery:
         """Do what Spark does first: run the last batch again, if it was not committed."""
         if self._is_wrapped:
             self._fetched = self._in_json(self.union.latest_offset())
+            self._neighbour.has_first_answer()
         if self.log and not self._tells_start and self.union.plan(self.log[-1], self.log[-1]):
             raise ContradictionError("an offset that follows itself has partitions")
         if self.log and len(self.log) - 1 not in self.checkpoint.done:
@@ -154,8 +156,8 @@ class SharedQuery:
             if offset is None or not offset.plan or offset == before.of(key):
                 continue
             moved[key] = len(history.offsets)
-            if history.site is self._schedule.neighbour:
-                self._schedule.neighbour.is_owed = False
+            if history.site is self._neighbour:
+                self._neighbour.is_owed = False
             history.checkpoint.offsets.append(offset)
             history.offsets.append(offset)
             history.logs(offset)
@@ -235,5 +237,7 @@ class SharedQuery:
         for key, number in self.moved(batch).items():
             checkpoint, offset = self._history[key].checkpoint, self.log[batch].of(key)
             assert offset is not None
-            checkpoint.sink.setdefault(number, in_sink.get(key, {}))
-            checkpoint.epochs.setdefault(number, offset.of)
+            # The number may have been that of another batch, which Spark's log has lost.
+            if checkpoint.sink.get(number) is not in_sink.setdefault(key, {}):
+                checkpoint.sink[number] = in_sink[key]
+                checkpoint.epochs[number] = offset.of

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NEIGHBOUR_GROUPS = "fghij"
 GONE_S = (5, 31, 70, 200)
 """Seconds for which the neighbour is not there, or not ours to call."""
+DISCOVERY_S = 20
 TROUBLES = "denied", "missing", "unlisted"
 
 
@@ -101,6 +102,8 @@ class Neighbour(Site):
         self.laws.violations = schedule.laws.violations
         self.is_listed = True
         """True if the list of queues has it."""
+        self.leaves_after_first_answer = False
+        """True if the list is without it from the first answer of the next run on."""
         self.is_owed = False
         """True while it stays in the list: Spark's log has lost its first epoch, and has no place of it any more."""
         self.by_prefix = dice.random() < 0.5
@@ -126,7 +129,7 @@ class Neighbour(Site):
         """Return the options of the source that reads both queues."""
         main = self._schedule.world
         if self.by_prefix:
-            return replace(main.options, queue_url="", queue_name_prefix="q", queue_discovery_s=20)
+            return replace(main.options, queue_url="", queue_name_prefix="q", queue_discovery_s=DISCOVERY_S)
         return replace(main.options, queue_url="", queue_urls=tuple(self.urls()))
 
     def urls(self) -> list[str]:
@@ -141,6 +144,12 @@ class Neighbour(Site):
     def share_mood(self) -> None:
         """Let its laws be as strict as those of the schedule's own queue."""
         self.laws.is_calm, self.laws.has_turns = self._schedule.laws.is_calm, self._schedule.laws.has_turns
+
+    def has_first_answer(self) -> None:
+        """A run has its first answer, before it has asked for anything else."""
+        if self.leaves_after_first_answer:
+            self.is_listed = self.leaves_after_first_answer = False
+            self._schedule.hub.sleep(DISCOVERY_S)
 
     # What happens to it
 

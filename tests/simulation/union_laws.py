@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.source.driver.union import POLLS_S
 from sqs_fifo_spark.source.plan import PartitionPlan
+from tests.simulation.sites import DISCOVERY_S
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -147,6 +148,19 @@ class UnionLaws:
         served = {row.message_id for rows in neighbour.history_in(query.checkpoint).rows() for row in rows}
         if left := served & neighbour.world.present():
             self._violate(f"bounded: {neighbour.key} left the list, and keeps {len(left)} messages that it has served")
+        if self._schedule.neighbour is not None and self._schedule.neighbour.by_prefix:
+            self._come_back(query)
+
+    def _come_back(self, query: SharedQuery) -> None:
+        """A queue that is new in the list is served, though nobody looks at the rows of its first micro-batch."""
+        schedule, neighbour = self._schedule, self._schedule.neighbour
+        assert neighbour is not None
+        neighbour.is_listed = True
+        schedule.hub.sleep(DISCOVERY_S)
+        self._send(neighbour)
+        schedule.read_nothing_of(len(query.log))
+        query.trigger()
+        self._require_soon(query, neighbour, self._send(neighbour))
 
     def _leave_unsettled(self, query: SharedQuery) -> None:
         """Commit a micro-batch of both queues, and settle it in neither."""
@@ -173,7 +187,10 @@ class UnionLaws:
         assert neighbour is not None
         for process in schedule.hub.alive():
             schedule.hub.kill(process)
-        if self._dice.random() < 0.5:
+        fate = self._dice.random()
+        if fate < 0.3 and schedule.wraps:
+            neighbour.leaves_after_first_answer = True
+        elif fate < 0.6:
             neighbour.is_listed = False
         else:
             neighbour.be_gone(self._dice.choice(("denied", "missing")), 60 * 60)
