@@ -156,12 +156,12 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
             _let_ctrl_c_end_the_jvm_first()
-            options, pool = self._options, self._pools.make
+            options = self._options
             if self._given is None:
-                self._source_or_none = assembly.driver_of_one(options, pool)
+                self._source_or_none = assembly.driver_of_one(options, self._pools.make)
             else:
                 tells_start = ReadMaxRows is not None
-                self._source_or_none = assembly.union_of_several(options, self._given, pool, tells_start=tells_start)
+                self._source_or_none = assembly.union_of_several(options, self._given, tells_start=tells_start)
         return self._source_or_none
 
 

@@ -14,7 +14,7 @@ from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.driver.union import QueueUnion
 from sqs_fifo_spark.source.payload_deletes import PayloadDeletes
-from sqs_fifo_spark.source.pool import MakePool
+from sqs_fifo_spark.source.pool import MakePool, Pools
 from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
 
 
@@ -23,15 +23,19 @@ def driver_of_one(options: SourceOptions, pool: MakePool) -> StartlessDriver:
     return StartlessDriver(_driver(options, pool))
 
 
-def union_of_several(
-    options: SourceOptions, given: Mapping[str, str], pool: MakePool, *, tells_start: bool
-) -> QueueUnion:
+def union_of_several(options: SourceOptions, given: Mapping[str, str], *, tells_start: bool) -> QueueUnion:
     """Return that of a source with several queues, whose options were `given` so. Makes no call."""
     pace = Pace(SYSTEM_CLOCK, options.max_calls_per_s)
 
     def make(url: str, before_poll: Callable[[], None], most_partitions: Callable[[int], int]) -> Driver:
+        pools = Pools()  # of its own: a refused queue has a new driver each minute
         return _driver(
-            parse_queue(given, url), pool, pace=pace, before_poll=before_poll, most_partitions=most_partitions
+            parse_queue(given, url),
+            pools.make,
+            pace=pace,
+            before_poll=before_poll,
+            most_partitions=most_partitions,
+            after_stop=pools.close,
         )
 
     return QueueUnion(options, lambda: queue_urls(options, SYSTEM_CLOCK), make, SYSTEM_CLOCK, tells_start=tells_start)

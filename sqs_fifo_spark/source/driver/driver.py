@@ -72,8 +72,9 @@ class Driver:
         payload_deletes: PayloadDeletes | None = None,
         before_poll: Callable[[], None] = lambda: None,
         most_partitions: Callable[[int], int] | None = None,
+        after_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_poll` is called before each long poll.
+        """`before_poll` is called before each long poll, and `after_stop` at the end.
 
         `most_partitions` gives the most partitions of an epoch, and is told how many messages wait.
         """
@@ -85,6 +86,7 @@ class Driver:
         self._discovery_pool = pool("discovery", CONCURRENT_DISCOVERIES)
         self._drop_pool = pool("drop", 1)
         self._payload_deletes = payload_deletes or PayloadDeletes(None)
+        self._after_stop = after_stop
         self._lease = Lease(
             queue,
             clock,
@@ -342,6 +344,7 @@ class Driver:
     def stop(self) -> None:
         """End the heartbeat. Messages in flight are free within one visibility timeout."""
         self._heartbeat.stop()
+        self._after_stop()
 
     # The parts of the calls above
 
