@@ -132,7 +132,8 @@ class QueueUnion:
         found: dict[str, Offset] = {}
         is_first, self._has_begun = not self._has_begun, True
         while True:
-            if self._asked() or not self._listed:  # with no queue at all it waits, as with an empty one
+            # Of no queue at all an idle query waits until it is asked again; one that drains them is at its end.
+            if self._asked() or not (self._listed or self._is_available_now):
                 wait_for_answer(
                     self._asked(), self._changed, self._clock, until, has_found=bool(found), for_all=is_first
                 )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, FencedError, OptionError, QueueNotFoundError
+from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options, queue_key
 from sqs_fifo_spark.source.driver import union
+from sqs_fifo_spark.source.driver.assembly import union_of_several
 from sqs_fifo_spark.source.driver.epochs import Limits
 from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
 from sqs_fifo_spark.source.driver.union import QueueUnion
@@ -156,7 +160,8 @@ class Rig:
         self.made: dict[str, list[FakeDriver]] = {}
         self.prepare: Callable[[str, FakeDriver], None] = lambda url, driver: None
         given = {"journalLocation": "/journal", "waitTimeSeconds": "1", **options}
-        given.setdefault("queueUrls", ",".join(map(url_of, names)))
+        if "queueNamePrefix" not in given:
+            given.setdefault("queueUrls", ",".join(map(url_of, names)))
         self.union = QueueUnion(
             parse_source_options(given),
             lambda: [url_of(name) for name in self.names],
@@ -415,6 +420,32 @@ def test_available_now_ends_when_all_queues_have_ended(rig: Rig) -> None:
     rig.union.plan(start, first)
     assert rig.union.latest_offset(first) == first
     assert [each.calls[0] for each in (rig["a"], rig["b"])] == ["prepare", "prepare"]
+
+
+def test_available_now_ends_at_once_if_no_queue_has_the_prefix() -> None:
+    rig = Rig(queueNamePrefix="new-", region="eu-west-1")
+    rig.union.prepare_available_now()
+    start = rig.start()
+    answers: list[Offsets] = []
+    asking = threading.Thread(target=lambda: answers.append(rig.union.latest_offset(start)), daemon=True)
+    asking.start()
+    asking.join(SOON_S)
+    assert answers == [start]
+
+
+def test_a_driver_that_is_given_up_leaves_no_thread(server: LocalQueueServer, tmp_path: Path) -> None:
+    """A queue that is refused for days gets a new driver each minute."""
+    client = boto3.client("sqs", endpoint_url=server.endpoint_url)
+    url = client.create_queue(QueueName="left.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    client.close()
+    given = {"queueUrls": url, "journalLocation": str(tmp_path), "endpointUrl": server.endpoint_url}
+    made = union_of_several(parse_source_options(given), given, tells_start=True)
+    before = set(threading.enumerate())
+    made.initial_offset()
+    left = {each for each in threading.enumerate() if each.name.startswith("sqs-fifo-call")} - before
+    assert left
+    made.stop()
+    assert not any(each.is_alive() for each in left)
 
 
 def test_limits_hold_for_all_queues_together() -> None:
