@@ -380,8 +380,9 @@ class QueueUnion:
         if self._tells_start or not places:
             return
         self._refresh(start)
+        self._end_questions([self._members[key] for key in places], start)
         for key, (url, _) in places.items():
-            self._members[key].discard()  # a question to it may be under way
+            self._members[key].discard()
             self._members[key] = self._member(url)
         members = [self._members[key] for key in places]
         self._on_each(members, lambda each: each.driver.commit(places[each.key][1], logs_next=False), is_strict=True)
@@ -406,6 +407,15 @@ class QueueUnion:
                 self._forget(member)
                 left.add(key)
         return frozenset(left)
+
+    def _end_questions(self, members: Iterable[Member], known: Offsets) -> None:
+        """Wait until none of these looks for work; what it finds is announced again when it is asked again."""
+        asked = [each for each in members if each.is_asked]
+        with self._changed:
+            while not all(each.has_answered for each in asked):
+                self._clock.wait_on(self._changed, math.inf)
+        for member in asked:
+            self._take_offset(member, known)
 
     def _on_each(
         self, members: Iterable[Member], call: Callable[[Member], Any], *, is_strict: bool = False

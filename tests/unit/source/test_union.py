@@ -605,3 +605,29 @@ def test_a_queue_that_comes_before_4_2_is_announced_as_one_that_begins() -> None
     rig.union._list_at = 0.0
     rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
     assert places(rig.union.latest_offset())["b"] == 1
+
+
+def test_a_queue_that_is_left_out_of_the_log_is_settled_when_its_poll_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under Spark's wrapper its log gets the first answer, which was without it, though it was tried again since."""
+    monkeypatch.setattr(union, "ASIDE_S", 0.0)
+    rig = Rig("a", "b", tells_start=False)
+
+    def refuse() -> Offset:
+        raise QueueNotFoundError("b is not there.")
+
+    def prepare(url: str, driver: FakeDriver) -> None:
+        driver.announce_blindly = refuse if url == url_of("b") else lambda: at(9)  # type: ignore[attr-defined]
+
+    rig.prepare = prepare
+    assert places(rig.union.latest_offset()) == {"a": 9}
+    rig.prepare = lambda url, driver: setattr(driver, "position", at(5))
+    before, last = (Offsets({url_of("a"): at(epoch), url_of("b"): at(epoch)}) for epoch in (4, 5))
+    rig.union.plan(before, last)
+    rig["a"].position, rig["a"].has_work = at(5), True
+    assert places(rig.union.latest_offset()) == {"a": 6, "b": 5}
+    assert rig["b"].has_begun_to_poll.wait(SOON_S)
+    old = rig["b"]
+    threading.Timer(0.3, old.comes.set).start()
+    rig.union.plan(last, Offsets({url_of("a"): at(6)}))
+    assert rig["b"] is not old
+    assert ("commit", 5, False) in rig["b"].calls
