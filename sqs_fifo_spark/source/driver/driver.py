@@ -209,9 +209,13 @@ class Driver:
                 owned.require_claim()  # the query ends, so nothing else shows that another one has the messages
                 self._heartbeat.check()
             return start
-        count, expected = self._work.size(
-            self._epochs.open, verdict, len(caught), carried, max_messages=limit, deletes=self._epochs.deletes
-        )
+        if self.gone is not None:  # it serves what it has, and receives nothing more
+            expected = limit = min(limit, len(caught) + carried)
+            count = min(limit, 1)
+        else:
+            count, expected = self._work.size(
+                self._epochs.open, verdict, len(caught), carried, max_messages=limit, deletes=self._epochs.deletes
+            )
         is_restart = self._epochs.open is not None and self._epochs.open.is_replay
         offset = self.log(start).next_offset(start, self._partitions(count, carried if is_restart else 0))
         return self._epochs.announce(owned, offset, limit, expected=expected, caught=caught, after=start.name)

@@ -215,6 +215,8 @@ class Prober:
         is_all = True
         until = math.inf
         while True:
+            if self._queue.gone is not None:
+                return (), is_all  # SQS may refuse only to delete, or to hold: what is received would never end
             if wait_time_s:
                 self._before_poll()
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), wait_time_s=wait_time_s)

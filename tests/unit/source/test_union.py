@@ -21,6 +21,8 @@ from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
 from sqs_fifo_spark.source.driver.union import QueueUnion
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import Query, World
 
 SOON_S = 10.0
 """Longer than anything here takes, unless it hangs."""
@@ -631,3 +633,38 @@ def test_a_queue_that_is_left_out_of_the_log_is_settled_when_its_poll_is_over(mo
     rig.union.plan(last, Offsets({url_of("a"): at(6)}))
     assert rig["b"] is not old
     assert ("commit", 5, False) in rig["b"].calls
+
+
+def test_a_queue_that_refuses_deletes_is_read_no_further(world: World) -> None:
+    """Else all that comes is served, and never deleted: the ledger would have it all."""
+    query = Query(world).resume()
+    query.driver._queue.may_go = True
+    world.send("a1", "b1")
+    assert query.trigger()
+    world.fault = lambda action: "denied" if action == "DeleteMessageBatch" else ""
+    world.send("c1", "d1")
+    assert query.trigger()  # it was announced before the refusal
+    received = world.received()
+    for number in range(1, 4):
+        world.send(f"e{number}", f"f{number}")
+        query.trigger()
+    assert not query.trigger()
+    assert world.received() == received
+    assert isinstance(query.driver.gone, AccessDeniedError)
+    assert query.driver.report()["unconfirmedDeletes"] == 4
+
+
+def test_a_queue_that_is_gone_still_serves_what_the_journal_has(world: World) -> None:
+    query = Query(world).resume()
+    world.send("a1")
+    assert query.trigger()
+    world.send("b1")
+    world.receive_elsewhere(10, 0)
+    assert query.trigger()  # defers it, for somebody else has received it before
+    assert world.bodies() == ["a1"]
+    world.die(down_s=LAPSE_S)
+    world.fault = lambda action: "missing"
+    query = Query(world)
+    query.driver._queue.may_go = True
+    assert query.resume().trigger()
+    assert world.bodies() == ["a1", "b1"]
