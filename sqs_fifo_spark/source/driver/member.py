@@ -49,7 +49,7 @@ class Member:
         self._driver: Driver | None = None
         self._startless: StartlessDriver | None = None
         self._answer: Any = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def __repr__(self) -> str:
         return f"<Member {self.key} is_asked={self.is_asked} is_polling={self.is_polling} {self._driver!r}>"
@@ -134,7 +134,7 @@ class Member:
     def _run(self, question: Callable[[], Any]) -> None:
         try:
             self._answer = question()
-        except Exception as error:
+        except BaseException as error:  # a panic of the store too: somebody waits for an answer
             self._error = error
         with self._changed:
             self.has_answered = True

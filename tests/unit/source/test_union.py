@@ -48,7 +48,7 @@ class FakeDriver:
         self.has_begun_to_poll = threading.Event()
         self.has_work = False
         self.poll_s = SOON_S
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.gone: Exception | None = None
         self.waiting = 0
         self.position: Offset | None = None
@@ -187,6 +187,26 @@ class Rig:
 
 def places(offsets: Offsets) -> dict[str, int]:
     return {url.rpartition("/")[2].removesuffix(".fifo"): offset.epoch for _, url, offset in offsets}
+
+
+class Panic(BaseException):
+    """As the store's native code raises it."""
+
+
+def soon(call: Callable[[], Offsets]) -> Offsets | BaseException | None:
+    """Return the result of a call that may hang, or its error; None if it does hang."""
+    answers: list[Offsets | BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            answers.append(error)
+
+    asking = threading.Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(SOON_S)
+    return answers[0] if answers else None
 
 
 @pytest.fixture
@@ -370,6 +390,13 @@ def test_an_error_that_is_not_about_one_queue_ends_the_query(rig: Rig, error: Ex
         rig.union.latest_offset(start)
 
 
+def test_a_panic_of_the_store_ends_the_query(rig: Rig) -> None:
+    """It is no Exception; and where a question has no answer, the query would wait for it without end."""
+    start = rig.start()
+    rig["a"].error = Panic()
+    assert soon(lambda: rig.union.latest_offset(start)) is rig["a"].error
+
+
 def test_a_queue_that_leaves_the_list_is_settled_and_then_forgotten(rig: Rig) -> None:
     start = rig.start()
     rig["a"].has_work = rig["b"].has_work = True
@@ -428,11 +455,7 @@ def test_available_now_ends_at_once_if_no_queue_has_the_prefix() -> None:
     rig = Rig(queueNamePrefix="new-", region="eu-west-1")
     rig.union.prepare_available_now()
     start = rig.start()
-    answers: list[Offsets] = []
-    asking = threading.Thread(target=lambda: answers.append(rig.union.latest_offset(start)), daemon=True)
-    asking.start()
-    asking.join(SOON_S)
-    assert answers == [start]
+    assert soon(lambda: rig.union.latest_offset(start)) == start
 
 
 def test_a_driver_that_is_given_up_leaves_no_thread(server: LocalQueueServer, tmp_path: Path) -> None:
