@@ -327,6 +327,17 @@ class Driver:
         self._work.note_settled(before, owned.ledger.unconfirmed)
         self._epochs.open = None
 
+    @property
+    def has_claim(self) -> bool:
+        """True once it has claimed the journal."""
+        return self._owned_or_none is not None
+
+    def require_claim(self) -> None:
+        """Raise FencedError if another driver has claimed the journal since. May be asked by any thread."""
+        owned = self._owned_or_none
+        if owned is not None:
+            owned.journal.require_claim(owned.claim)
+
     def recount(self) -> None:
         """Have an idle query's queue asked for the figures of `report`, at most once a minute."""
         if self._owned_or_none is not None:

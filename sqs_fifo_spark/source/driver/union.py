@@ -124,7 +124,10 @@ class QueueUnion:
         self._polls_until = began_at + POLLS_S
         for member in self._asked():
             member.has_looked = False
-        for member in self._free():
+        free = self._free()
+        if not all(each.has_driver for each in free):
+            self._require_claim()
+        for member in free:
             self._ask_for_work(member, known, max_messages)
         if not self._has_begun:
             self._ask_those_that_left(known, max_messages)
@@ -369,6 +372,15 @@ class QueueUnion:
         listed = [self._members[key] for key in self._listed]
         if self._refusal is not None and listed and all(each.aside_until is not None for each in listed):
             raise self._refusal
+
+    def _require_claim(self) -> None:
+        """Raise FencedError if another run owns the journals, before this one claims one more.
+
+        That run would stop with it. To look at one of them will do: a run claims all that it finds when it begins.
+        """
+        drivers = [each.driver for each in self._members.values() if each.has_driver]
+        for owner in [each for each in drivers if each.has_claim][:1]:
+            owner.require_claim()
 
     def _settle_left_out(self, start: Offsets, end: Offsets) -> None:
         """Settle what Spark has committed of queues that `end` does not have.

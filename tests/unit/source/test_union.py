@@ -59,11 +59,16 @@ class FakeDriver:
         self.calls: list[Any] = []
         self.settled = 0
         self.polls = 0
+        self.has_claim = True
+        self.is_fenced = False
         self.is_used = threading.Lock()
 
     @property
     def has_announced_again(self) -> bool:
         return self.announced is not None and self.announced == self.lost
+    def require_claim(self) -> None:
+        if self.is_fenced:
+            raise FencedError("another run")
 
     def _alone(self, call: str) -> None:
         assert self.is_used.acquire(blocking=False), f"{call} while another call is under way"
@@ -691,3 +696,17 @@ def test_a_queue_that_is_gone_still_serves_what_the_journal_has(world: World) ->
     query.driver._queue.may_go = True
     assert query.resume().trigger()
     assert world.bodies() == ["a1", "b1"]
+
+
+def test_an_overtaken_run_claims_no_other_journal(rig: Rig) -> None:
+    """A queue that is new to it, or was refused a minute ago, is the newer run's: that would stop."""
+    start = rig.start()
+    rig["a"].has_work = True
+    first = rig.union.latest_offset(start)
+    rig.union.plan(start, first)
+    rig.names.append("c")
+    rig.union._list_at = 0.0  # the next discovery is due
+    rig["a"].is_fenced = rig["b"].is_fenced = True
+    with pytest.raises(FencedError, match="another run"):
+        rig.union.latest_offset(first)
+    assert url_of("c") not in rig.made
