@@ -213,6 +213,11 @@ def _array_of_bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     )
 
 
+def repeated(text: str, count: int) -> pa.Array:
+    """Do as `pa.repeat`, which imports pandas, too."""
+    return _array([text] * count, pa.string())
+
+
 def rows_at(rows: pa.RecordBatch, places: Iterable[int]) -> pa.RecordBatch:
     """Return these rows. Arrow would import pandas for a list, too."""
     numbers = array("q", places)

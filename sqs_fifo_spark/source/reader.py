@@ -25,6 +25,7 @@ from sqs_fifo_spark.columns import QUEUE_URL
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SourceOptions, parse_queue
 from sqs_fifo_spark.schema import arrow_schema
+from sqs_fifo_spark.source.message import repeated
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
 from sqs_fifo_spark.source.pool import Pools
@@ -112,8 +113,10 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, sharers = parse_queue(self._given, of_union.url), (of_union.sharer, of_union.sharers)
         set_subject(options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
         for batch in read_partition(options, plan, one_of=sharers):
-            url = pa.repeat(options.queue_url, batch.num_rows)
-            arrays = [url if name == QUEUE_URL.name else batch.column(name) for name in fields]
+            arrays = [
+                repeated(options.queue_url, batch.num_rows) if name == QUEUE_URL.name else batch.column(name)
+                for name in fields
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         exempt_from_collection()
 

@@ -75,3 +75,27 @@ assert segment.served({"id-2"}).column("messageId").to_pylist() == [f"id-{each}"
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_task_hands_rows_to_spark_without_pandas() -> None:
+    """Those of several queues, too, which name their queue."""
+    script = """
+import sys
+from unittest import mock
+from tests.unit.source.test_message import message, to_arrow
+sys.modules.pop("pandas", None)  # pytest may have brought it
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.schema import schema_of
+from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.reader import SqsFifoPartition, SqsFifoStreamReader
+url = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
+given = {"queueUrls": url, "journalLocation": "/journal"}
+options = parse_source_options(given)
+plan = PartitionPlan("j", 1, 1, 0, 10, 1 << 20, 0, "", 0, False, 0, b"", False)
+reader = SqsFifoStreamReader(options, schema_of(options), given)
+with mock.patch("sqs_fifo_spark.source.task.partition.read_partition", return_value=[to_arrow([message(1)] * 3)]):
+    (rows,) = reader.read(SqsFifoPartition(plan, url))
+assert rows.column("queueUrl").to_pylist() == [url] * 3
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
