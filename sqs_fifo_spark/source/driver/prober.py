@@ -187,7 +187,7 @@ class Prober:
                 _log.warning("the queue gives no whole answer, so the query waits for it: %s", error)
                 return ()
             self._is_idle = not found
-            if found or not self._available_now or self._available_now.may_end_empty(asked_at):
+            if found or not self._available_now or self._queue.gone or self._available_now.may_end_empty(asked_at):
                 return found
 
     def _glance(self, owned: Ownership, max_messages: int) -> tuple[Message, ...]:

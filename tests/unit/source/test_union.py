@@ -66,6 +66,7 @@ class FakeDriver:
     @property
     def has_announced_again(self) -> bool:
         return self.announced is not None and self.announced == self.lost
+
     def require_claim(self) -> None:
         if self.is_fenced:
             raise FencedError("another run")
@@ -680,6 +681,18 @@ def test_a_queue_that_refuses_deletes_is_read_no_further(world: World) -> None:
     assert world.received() == received
     assert isinstance(query.driver.gone, AccessDeniedError)
     assert query.driver.report()["unconfirmedDeletes"] == 4
+
+
+def test_available_now_ends_at_a_queue_that_refuses_deletes(world: World) -> None:
+    """Its messages are hidden, and wait: a query that may not receive them does not wait for that."""
+    query = Query(world, available_now=True)
+    query.driver._queue.may_go = True
+    world.send("a1")
+    world.receive_elsewhere(10, 30)
+    query.driver._queue.gone = AccessDeniedError("deletes are refused")
+    began_at = world.clock.monotonic()
+    assert not query.resume().trigger()
+    assert world.clock.monotonic() == began_at
 
 
 def test_a_queue_that_is_gone_still_serves_what_the_journal_has(world: World) -> None:
