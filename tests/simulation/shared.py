@@ -68,12 +68,12 @@ class SharedQuery:
 
     def drivers_of(self, site: Site) -> list[Driver]:
         """Return the drivers of a queue which the union has not given up."""
-        members = self.union._members
+        members = self.union.queues
         return [members[site.key].driver] if site.key in members and members[site.key].has_driver else []
 
     def is_asked(self, site: Site) -> bool:
         """Return True if a question to the queue's driver is under way, or its answer is not taken."""
-        return site.key in self.union._members and self.union._members[site.key].is_asked
+        return site.key in self.union.queues and self.union.queues[site.key].is_asked
 
     def _make_driver(self, url: str, before_poll: Callable[[], None], most_partitions: Callable[[int], int]) -> Driver:
         site = next(site for site in self._sites.values() if site.world.url == url)

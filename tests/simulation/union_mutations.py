@@ -25,12 +25,13 @@ planted = UNION_MUTATIONS.planted
 rewritten = UNION_MUTATIONS.rewritten
 
 _UNION = "source.driver.union.QueueUnion"
+_QUEUES = "source.driver.membership.Membership"
 
 rewritten(
     "ask a driver that is looking for work",
     f"{_UNION}.commit",
-    "if not each.is_asked and (each.aside_until is None or each.key not in self._listed)",
-    "if each.aside_until is None or each.key not in self._listed",
+    "if not each.is_asked and (each.aside_until is None or each.key not in self.queues.listed)",
+    "if each.aside_until is None or each.key not in self.queues.listed",
 )
 rewritten(
     "begin with the first answer alone",
@@ -72,7 +73,7 @@ rewritten(
 )
 rewritten(
     "never forget a queue that has left",
-    f"{_UNION}._left",
+    f"{_QUEUES}.leave",
     "if member.has_settled(offset):",
     "if False:",
 )
@@ -80,7 +81,7 @@ rewritten(
     "leave a queue that has left to nobody",
     f"{_UNION}.commit",
     "if each.key in ends and",
-    "if each.key in ends and each.key in self._listed and",
+    "if each.key in ends and each.key in self.queues.listed and",
 )
 rewritten(
     "leave to nobody what Spark has committed of a queue without a place",
@@ -108,9 +109,9 @@ rewritten(
 )
 rewritten(
     "forget what Spark was told once the list is another one",
-    f"{_UNION}._free",
-    "if each.key in self._listed or each.has_announced",
-    "if each.key in self._listed",
+    f"{_QUEUES}.free",
+    "if each.key in self.listed or each.has_announced",
+    "if each.key in self.listed",
 )
 UNION_MUTATIONS.changed("never try a refused queue again", "source.driver.union.ASIDE_S", math.inf)
 UNION_MUTATIONS.changed("poll a queue only while Spark asks", "source.driver.union.POLLS_S", 0.0)

@@ -18,16 +18,15 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import AccessDeniedError, OptionError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SourceOptions, queue_key
-from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.epochs import Limits
 from sqs_fifo_spark.source.driver.figures import sum_up
 from sqs_fifo_spark.source.driver.member import Member, wait_for_answer
-from sqs_fifo_spark.source.driver.sharing import share_limits, share_partitions
+from sqs_fifo_spark.source.driver.membership import MakeDriver, Membership
+from sqs_fifo_spark.source.driver.sharing import share_limits
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
 from sqs_fifo_spark.source.plan import PartitionPlan
@@ -41,10 +40,6 @@ ASIDE_S = 60.0
 """Seconds after which a queue that was refused is tried again."""
 POLLS_S = 30.0
 """Seconds for which an idle queue is polled again and again, once Spark has asked: for that long it may be busy."""
-
-
-MakeDriver = Callable[[str, Callable[[], None], Callable[[int], int]], Driver]
-"""Makes the driver of a queue, by its URL, with its `before_poll` and its `most_partitions`."""
 
 
 class QueuePlan(NamedTuple):
@@ -68,49 +63,40 @@ class QueueUnion:
     ) -> None:
         """`list_queues` returns the URLs of the queues; `tells_start` is Spark 4.2 and later. Makes no call."""
         self._options = options
-        self._list_queues = list_queues
-        self._make_driver = make_driver
         self._clock = clock
         self._tells_start = tells_start
         self._changed = threading.Condition()
-        self._members: dict[str, Member] = {}
-        """Queues by key: those of the list, and those that have left it and are not settled yet."""
-        self._listed: frozenset[str] = frozenset()
-        self._list_at = -math.inf
-        """Monotonic time at which the list is asked for again."""
+        self.queues = Membership(options, list_queues, make_driver, self._changed, clock)
         self._last: Offsets | None = None
         """Spark's place, as far as it was told."""
         self._has_been_told = tells_start
         """True if Spark says its place, or has said it: then nothing needs to be announced blindly."""
-        self._busy: frozenset[str] = frozenset()
-        """Queues of the micro-batch that was announced last; all of them before the first one."""
         self._polls_until = -math.inf
         self._has_begun = False
         """True once all drivers were asked for their latest offsets."""
-        self._is_available_now = False
         self._refusal: SqsFifoError | None = None
         """The error of the queue that was set aside last."""
 
     def __repr__(self) -> str:
-        return f"<QueueUnion of {len(self._listed)} queues: {list(self._members.values())!r}>"
+        return f"<QueueUnion of {len(self.queues.listed)} queues: {list(self.queues)!r}>"
 
     # Spark calls these
 
     def prepare_available_now(self) -> None:
         """Serve the messages that wait now in any queue, then end: `Driver.prepare_available_now` of each."""
-        self._is_available_now = True
-        self._refresh(Offsets())
-        self._on_each(self._free(), lambda member: member.driver)
+        self.queues.is_available_now = True
+        self.queues.refresh(Offsets())
+        self._on_each(self.queues.free(), lambda member: member.driver)
         self._require_some()
 
     def initial_offset(self) -> Offsets:
         """Return the start of a new query, which is that of each queue."""
-        self._refresh(Offsets())
-        unknown = [each for each in self._free() if each.start is None or not self._tells_start]
+        self.queues.refresh(Offsets())
+        unknown = [each for each in self.queues.free() if each.start is None or not self._tells_start]
         for member, start in self._on_each(unknown, lambda member: member.startless.initial_offset()):
             member.start = start
         self._require_some()
-        return Offsets({each.url: each.start for each in self._members.values() if each.start is not None})
+        return Offsets({each.url: each.start for each in self.queues if each.start is not None})
 
     def latest_offset(self, start: Offsets | None = None, max_messages: int | None = None) -> Offsets:
         """Return the offsets of the next micro-batch if there is work, else `start`; see `Driver.latest_offset`.
@@ -119,28 +105,28 @@ class QueueUnion:
         error of a driver that is not about one queue alone, or of the last queue if none is left.
         """
         known = start if start is not None else self._last or Offsets()
-        self._refresh(known)
+        self.queues.refresh(known)
         began_at = self._clock.monotonic()
         self._polls_until = began_at + POLLS_S
-        for member in self._asked():
+        for member in self.queues.asked():
             member.has_looked = False
-        free = self._free()
+        free = self.queues.free()
         if not all(each.has_driver for each in free):
             self._require_claim()
         for member in free:
             self._ask_for_work(member, known, max_messages)
         if not self._has_begun:
             self._ask_those_that_left(known, max_messages)
-        until = math.inf if self._is_available_now else began_at + self._options.wait_time_s
+        until = math.inf if self.queues.is_available_now else began_at + self._options.wait_time_s
         found: dict[str, Offset] = {}
         is_first, self._has_begun = not self._has_begun, True
         while True:
             # Of no queue at all an idle query waits until it is asked again; one that drains them is at its end.
-            if self._asked() or not (self._listed or self._is_available_now):
+            if self.queues.asked() or not (self.queues.listed or self.queues.is_available_now):
                 wait_for_answer(
-                    self._asked(), self._changed, self._clock, until, has_found=bool(found), for_all=is_first
+                    self.queues.asked(), self._changed, self._clock, until, has_found=bool(found), for_all=is_first
                 )
-            answered = [each for each in self._members.values() if each.has_answered]
+            answered = [each for each in self.queues if each.has_answered]
             for member in answered:
                 offset = self._take_offset(member, known)
                 if offset is not None:
@@ -159,8 +145,8 @@ class QueueUnion:
                     self._ask_for_work(member, known, max_messages)
                     member.has_looked = True
         if found:
-            self._busy = frozenset(map(queue_key, found))
-            self._last = known.moved(found, without=self._left(known))
+            self.queues.busy = frozenset(map(queue_key, found))
+            self._last = known.moved(found, without=self.queues.leave(known))
         else:
             self._last = known
         return self._last
@@ -168,12 +154,12 @@ class QueueUnion:
     def plan(self, start: Offsets, end: Offsets) -> list[QueuePlan]:
         """Return the plans of the micro-batch from `start` to `end`, of all queues; the same ones when asked again."""
         self._settle_left_out(start, end)
-        self._refresh(end)
+        self.queues.refresh(end)
         self._last, self._has_been_told = end, True
         befores: dict[str, Offset | None] = {}
         ends: dict[str, Offset] = {}
         for key, _, offset in end:
-            member, before = self._members[key], start.of(key)
+            member, before = self.queues[key], start.of(key)
             # Before 4.2 a restart says by such a question where Spark is.
             is_told = self._tells_start or start != end
             if before != offset or not (is_told or (member.has_driver and member.driver.position)):
@@ -182,7 +168,7 @@ class QueueUnion:
         options = self._options
         limits = share_limits(
             Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger),
-            {key: self._members[key].driver.expected(offset) for key, offset in moved.items()},
+            {key: self.queues[key].driver.expected(offset) for key, offset in moved.items()},
         )
 
         def plans_of(member: Member) -> list[PartitionPlan]:
@@ -193,7 +179,7 @@ class QueueUnion:
                 before = member.start = member.start or member.startless.initial_offset()
             return member.startless.plan(before, after, limits.get(member.key))
 
-        answers = self._on_each([self._members[key] for key in ends], plans_of, is_strict=True)
+        answers = self._on_each([self.queues[key] for key in ends], plans_of, is_strict=True)
         return [QueuePlan(member.url, plan) for member, plans in answers for plan in plans]
 
     def commit(self, end: Offsets) -> None:
@@ -202,18 +188,18 @@ class QueueUnion:
         A driver that still looks for work is not asked: nothing follows its epoch yet. Spark says it again with the
         next micro-batch.
         """
-        self._refresh(end)
+        self.queues.refresh(end)
         ends = {key: offset for key, _, offset in end}
         # One that has left the list is settled though it is refused: what cannot be deleted stands in its ledger.
         resting = [
             each
-            for each in self._members.values()
-            if not each.is_asked and (each.aside_until is None or each.key not in self._listed)
+            for each in self.queues
+            if not each.is_asked and (each.aside_until is None or each.key not in self.queues.listed)
         ]
         ready = [each for each in resting if each.key in ends and not each.has_settled(ends[each.key])]
 
         def settle(member: Member) -> None:
-            if member.key in self._listed:
+            if member.key in self.queues.listed:
                 member.startless.commit(ends[member.key])
             else:
                 member.driver.commit(ends[member.key], logs_next=member.driver.announced is not None)
@@ -223,79 +209,18 @@ class QueueUnion:
     def report(self) -> dict[str, Any]:
         """Return figures for Spark's progress report: their sums, and those of the queues with the most messages."""
         return sum_up(
-            {each.key: each.driver.report(recounts=False) for each in self._members.values() if each.has_driver},
+            {each.key: each.driver.report(recounts=False) for each in self.queues if each.has_driver},
             self._options.queue_name,
-            refused=sum(each.aside_until is not None for each in self._members.values()),
+            refused=sum(each.aside_until is not None for each in self.queues),
         )
 
     def stop(self) -> None:
         """End the heartbeats: see `Driver.stop`."""
-        for member in self._members.values():
+        for member in self.queues:
             if member.has_driver:
                 member.driver.stop()
 
     # The parts of the calls above
-
-    def _refresh(self, known: Offsets) -> None:
-        """Have a member for each queue of the list, and of `known`; the list is asked for when it is due."""
-        now = self._clock.monotonic()
-        if now >= self._list_at:
-            try:
-                urls = {queue_key(url): url for url in self._list_queues()}
-            except (AccessDeniedError, TransientQueueError) as error:
-                if not self._members:
-                    raise
-                _log.warning("the list of queues is not known, so the last one is used: %s", error)
-            else:
-                self._listed = frozenset(urls)
-                self._busy = self._busy or self._listed
-                for key, url in urls.items():
-                    self._members.setdefault(key, self._member(url))
-            # Which messages wait at its beginning is what an AvailableNow query is about.
-            every_s = math.inf if self._is_available_now else self._options.queue_discovery_s
-            self._list_at = now + every_s if self._options.queue_name_prefix else math.inf
-        for key, url, _ in known:
-            if key not in self._members:
-                self._require_host_of_list(url)
-                self._members[key] = self._member(url)
-        for member in self._members.values():
-            if member.aside_until is not None and now >= member.aside_until and not self._is_available_now:
-                member.aside_until = None
-
-    def _member(self, url: str) -> Member:
-        def make(before_poll: Callable[[], None]) -> Driver:
-            driver = self._make_driver(url, before_poll, lambda waiting: self._most_partitions(member, waiting))
-            # Of one that is refused, or not in the list, the last micro-batch is all that there is to do.
-            if self._is_available_now and member.aside_until is None and member.key in self._listed:
-                driver.prepare_available_now()
-            return driver
-
-        member = Member(url, make, self._changed, self._clock)
-        return member
-
-    def _require_host_of_list(self, url: str) -> None:
-        """Require of a queue that the list has no longer that calls go where they went before."""
-        hosts = {urlsplit(each.url).netloc for each in self._members.values()}
-        if urlsplit(url).netloc not in hosts:
-            raise OptionError(
-                f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host "
-                "that none of these has. Name it in queueUrls once more, until a micro-batch has been committed."
-            )
-
-    def _most_partitions(self, member: Member, waiting: int) -> int:
-        others = [each for each in list(self._members.values()) if each.key in self._busy and each is not member]
-        return share_partitions(self._options.num_partitions, waiting, [each.waiting for each in others])
-
-    def _free(self) -> list[Member]:
-        """Return the queues of the list whose drivers may be asked; and those of which Spark was told an epoch.
-
-        It may ask once more for that before it plans it, when the list is another one.
-        """
-        free = [each for each in self._members.values() if each.is_free]
-        return [each for each in free if each.key in self._listed or each.has_announced]
-
-    def _asked(self) -> list[Member]:
-        return [each for each in self._members.values() if each.is_asked]
 
     def _ask_for_work(self, member: Member, known: Offsets, max_messages: int | None) -> None:
         def next_offset() -> Offset:
@@ -312,7 +237,7 @@ class QueueUnion:
             while True:
                 offset = member.startless.latest_offset(start if self._tells_start else None, max_messages)
                 member.driver.recount()
-                has_ended = self._is_available_now or self._clock.monotonic() >= self._polls_until
+                has_ended = self.queues.is_available_now or self._clock.monotonic() >= self._polls_until
                 if has_ended or not member.is_polling or offset != start or member.driver.gone is not None:
                     return offset
                 member.comes_back()
@@ -322,8 +247,8 @@ class QueueUnion:
     def _ask_those_that_left(self, known: Offsets, max_messages: int | None) -> None:
         """Ask queues that have left the list since the last run for what Spark's log has lost, and no more."""
         for key, _, offset in known:
-            member = self._members[key]
-            if key not in self._listed and member.is_free:
+            member = self.queues[key]
+            if key not in self.queues.listed and member.is_free:
                 member.ask(
                     lambda member=member, offset=offset: (  # type: ignore[misc]
                         member.driver.announce_again(offset, self._limit(max_messages), has_begun=known.has_begun)
@@ -339,7 +264,7 @@ class QueueUnion:
 
         The sink may have that micro-batch, and skips another one of its number: what is new comes after it.
         """
-        members = {member.url: member for member in self._members.values()}
+        members = {member.url: member for member in self.queues}
         again = {url: offset for url, offset in found.items() if members[url].driver.has_announced_again}
         for url in found.keys() - again.keys() if again else ():
             members[url].hold(found[url])
@@ -356,7 +281,7 @@ class QueueUnion:
         except SqsFifoError as error:
             self._set_aside(member, error)
         else:
-            member.is_over = self._is_available_now
+            member.is_over = self.queues.is_available_now
         return None
 
     def _set_aside(self, member: Member, error: SqsFifoError) -> None:
@@ -369,7 +294,7 @@ class QueueUnion:
 
     def _require_some(self) -> None:
         """Raise the last refusal if no queue is left that is not refused."""
-        listed = [self._members[key] for key in self._listed]
+        listed = [self.queues[key] for key in self.queues.listed]
         if self._refusal is not None and listed and all(each.aside_until is not None for each in listed):
             raise self._refusal
 
@@ -378,7 +303,7 @@ class QueueUnion:
 
         That run would stop with it. To look at one of them will do: a run claims all that it finds when it begins.
         """
-        drivers = [each.driver for each in self._members.values() if each.has_driver]
+        drivers = [each.driver for each in self.queues if each.has_driver]
         for owner in [each for each in drivers if each.has_claim][:1]:
             owner.require_claim()
 
@@ -391,34 +316,14 @@ class QueueUnion:
         places = {key: (url, offset) for key, url, offset in start if offset.plan and end.of(key) is None}
         if self._tells_start or not places:
             return
-        self._refresh(start)
-        self._end_questions([self._members[key] for key in places], start)
-        for key, (url, _) in places.items():
-            self._members[key].discard()
-            self._members[key] = self._member(url)
-        members = [self._members[key] for key in places]
+        self.queues.refresh(start)
+        self._end_questions([self.queues[key] for key in places], start)
+        for key in places:
+            self.queues.renew(key)
+        members = [self.queues[key] for key in places]
         self._on_each(members, lambda each: each.driver.commit(places[each.key][1], logs_next=False), is_strict=True)
         for member in members:
-            self._forget(member)
-
-    def _forget(self, member: Member) -> None:
-        """Give up a queue that is settled, and has no place from now on; if it is in the list, it begins anew."""
-        member.discard()
-        del self._members[member.key]
-        if member.key in self._listed:
-            self._members[member.key] = self._member(member.url)
-
-    def _left(self, known: Offsets) -> frozenset[str]:
-        """Return the queues of `known` that are not in the list any more, and settled; forget them."""
-        left = set()
-        for key, _, offset in known:
-            member = self._members[key]
-            if key in self._listed or member.is_asked or member.has_announced:
-                continue
-            if member.has_settled(offset):
-                self._forget(member)
-                left.add(key)
-        return frozenset(left)
+            self.queues.forget(member)
 
     def _end_questions(self, members: Iterable[Member], known: Offsets) -> None:
         """Wait until none of these looks for work; what it finds is announced again when it is asked again."""

@@ -348,7 +348,7 @@ def test_a_poll_that_has_ended_begins_again_beside_a_micro_batch(rig: Rig, monke
     rig["b"].poll_s = 0.5
     first = rig.union.latest_offset(start)
     deadline = SYSTEM_CLOCK.monotonic() + SOON_S
-    while not rig.union._members[queue_key(url_of("b"))].has_answered:
+    while not rig.union.queues[queue_key(url_of("b"))].has_answered:
         assert SYSTEM_CLOCK.monotonic() < deadline
         threading.Event().wait(0.01)
     rig["a"].has_work, rig["b"].poll_s = True, SOON_S
@@ -436,7 +436,7 @@ def test_a_queue_that_comes_begins_at_its_own_start() -> None:
     first = rig.union.latest_offset(start)
     rig.union.plan(start, first)
     rig.names.append("b")
-    rig.union._list_at = 0.0  # the next discovery is due
+    rig.union.queues.list_at = 0.0  # the next discovery is due
     rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
     second = rig.union.latest_offset(first)
     assert places(second)["b"] == 1
@@ -585,7 +585,7 @@ def test_a_told_epoch_stands_when_the_list_becomes_another_one() -> None:
     known = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
     rig.union.plan(known, known)
     rig.names.remove("b")
-    rig.union._list_at = 0.0
+    rig.union.queues.list_at = 0.0
     assert rig.union.latest_offset() == first
 
 
@@ -633,7 +633,7 @@ def test_a_queue_that_comes_before_4_2_is_announced_as_one_that_begins() -> None
     known = Offsets({url_of("a"): at(3)})
     rig.union.plan(known, known)
     rig.names.append("b")
-    rig.union._list_at = 0.0
+    rig.union.queues.list_at = 0.0
     rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
     assert places(rig.union.latest_offset())["b"] == 1
 
@@ -724,7 +724,7 @@ def test_an_overtaken_run_claims_no_other_journal(rig: Rig) -> None:
     first = rig.union.latest_offset(start)
     rig.union.plan(start, first)
     rig.names.append("c")
-    rig.union._list_at = 0.0  # the next discovery is due
+    rig.union.queues.list_at = 0.0  # the next discovery is due
     rig["a"].is_fenced = rig["b"].is_fenced = True
     with pytest.raises(FencedError, match="another run"):
         rig.union.latest_offset(first)
