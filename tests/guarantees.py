@@ -77,6 +77,7 @@ LAWS = {
             "forget the payload of a message that came again",
             "forget the payloads that a chain names",
             "forget the payloads that the ledger names",
+            "ask a queue that has left once more",
             "never forget a queue that has left",
             "leave a queue that has left to nobody",
         ),

@@ -145,6 +145,8 @@ class UnionLaws:
             self._require_soon(query, main, self._send(main))
         if query.log[-1].of(neighbour.key) is not None:
             self._violate(f"bounded: {neighbour.key} left the list, and is still in the offsets")
+        if query.drivers_of(neighbour):
+            self._violate(f"bounded: {neighbour.key} left the list, and still has a driver")
         served = {row.message_id for rows in neighbour.history_in(query.checkpoint).rows() for row in rows}
         if left := served & neighbour.world.present():
             self._violate(f"bounded: {neighbour.key} left the list, and keeps {len(left)} messages that it has served")

@@ -78,6 +78,12 @@ rewritten(
     "if False:",
 )
 rewritten(
+    "ask a queue that has left once more",
+    f"{_UNION}.commit",
+    "self.queues.without_ended(end)",
+    "end",
+)
+rewritten(
     "leave a queue that has left to nobody",
     f"{_UNION}.commit",
     "if each.key in ends and",

@@ -14,6 +14,7 @@ from sqs_fifo_spark.options import SourceOptions, queue_key
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.member import Member
 from sqs_fifo_spark.source.driver.sharing import share_partitions
+from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class Membership:
         self._changed = changed
         self._clock = clock
         self._by_key: dict[str, Member] = {}
+        self._ends: dict[str, Offset] = {}
+        """By key, the places at which queues were settled, and left Spark's offsets in this run."""
         self.listed: frozenset[str] = frozenset()
         """Keys of those that the list has."""
         self.busy: frozenset[str] = frozenset()
@@ -123,12 +126,17 @@ class Membership:
         """Return the queues with a question under way, or with an answer that is not taken."""
         return [each for each in self._by_key.values() if each.is_asked]
 
-    def forget(self, member: Member) -> None:
-        """Give up a queue that is settled, and has no place from now on; if it is in the list, it begins anew."""
+    def forget(self, member: Member, end: Offset) -> None:
+        """Give up a queue that is settled up to `end`, and has no place from now on; one of the list begins anew."""
         member.discard()
+        self._ends[member.key] = end
         del self._by_key[member.key]
         if member.key in self.listed:
             self._by_key[member.key] = self._member(member.url)
+
+    def without_ended(self, offsets: Offsets) -> Offsets:
+        """Return them without the places at which queues have left: Spark still commits the entry that has these."""
+        return Offsets({url: offset for key, url, offset in offsets if self._ends.get(key) != offset})
 
     def renew(self, key: str) -> None:
         """Have the queue begin with a new driver."""
@@ -144,6 +152,6 @@ class Membership:
             if key in self.listed or member.is_asked or member.has_announced:
                 continue
             if member.has_settled(offset):
-                self.forget(member)
+                self.forget(member, offset)
                 left.add(key)
         return frozenset(left)

@@ -188,6 +188,7 @@ class QueueUnion:
         A driver that still looks for work is not asked: nothing follows its epoch yet. Spark says it again with the
         next micro-batch.
         """
+        end = self.queues.without_ended(end)
         self.queues.refresh(end)
         ends = {key: offset for key, _, offset in end}
         # One that has left the list is settled though it is refused: what cannot be deleted stands in its ledger.
@@ -313,7 +314,8 @@ class QueueUnion:
         Before 4.2 Spark may say only now that it has a place in them: a run's first answer was without those that were
         refused, or not in the list any more. Whoever reads such a queue later begins after what is settled.
         """
-        places = {key: (url, offset) for key, url, offset in start if offset.plan and end.of(key) is None}
+        start = self.queues.without_ended(start)
+        places = {key: offset for key, _, offset in start if offset.plan and end.of(key) is None}
         if self._tells_start or not places:
             return
         self.queues.refresh(start)
@@ -321,9 +323,9 @@ class QueueUnion:
         for key in places:
             self.queues.renew(key)
         members = [self.queues[key] for key in places]
-        self._on_each(members, lambda each: each.driver.commit(places[each.key][1], logs_next=False), is_strict=True)
+        self._on_each(members, lambda each: each.driver.commit(places[each.key], logs_next=False), is_strict=True)
         for member in members:
-            self.queues.forget(member)
+            self.queues.forget(member, places[member.key])
 
     def _end_questions(self, members: Iterable[Member], known: Offsets) -> None:
         """Wait until none of these looks for work; what it finds is announced again when it is asked again."""

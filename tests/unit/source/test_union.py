@@ -420,6 +420,9 @@ def test_a_queue_that_leaves_the_list_is_settled_and_then_forgotten(rig: Rig) ->
     again["a"].has_work = True
     third = again.union.latest_offset(second)
     assert places(third) == {"a": 3}
+    again.union.commit(second)
+    again.union.plan(second, third)
+    assert len(again.made[url_of("b")]) == 1
 
 
 def test_a_queue_of_the_checkpoint_on_another_host_is_not_called() -> None:
