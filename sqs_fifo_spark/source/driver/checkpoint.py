@@ -211,7 +211,8 @@ def lost_first(state: JournalState) -> Offset | None:
     """Return the first epoch of the ruling generation, if it has begun and is not settled. Spark's log has lost it.
 
     To be asked for a query that has none of the queue in its log, and is not new: it has other queues. If no task has
-    read anything of the epoch, the sink has nothing of it.
+    read anything of the epoch, the sink has nothing of it. An older query may have begun the generation: then this one
+    gets what it would take over all the same.
     """
     ledger = state.ledger
     found = state.unsettled.get(EpochPlan(ledger.epoch + 1, ledger.generation))
@@ -220,13 +221,10 @@ def lost_first(state: JournalState) -> Offset | None:
     return replace(found.offset, generation=ledger.generation)
 
 
-def lost_behind_blind(start: Offset | None, state: JournalState, end: Offset | None = None) -> Refuse | None:
-    """Return a refusal if Spark's log has lost the epoch after `start`, and is about to have a blind one there.
-
-    `end` is what it has there, if that is known: it may be that epoch. Without `start` it is the first one.
-    """
-    lost = lost_after(start, state) if start is not None else lost_first(state)
-    if lost is None or (end is not None and lost.of == end.of):
+def lost_behind_blind(start: Offset, state: JournalState) -> Refuse | None:
+    """Return a refusal if Spark's log has lost the epoch after `start`, and is about to have a blind one there."""
+    lost = lost_after(start, state)
+    if lost is None:
         return None
     return Refuse(
         f"the checkpoint does not know of epoch {lost.epoch}, which the journal at '{state.location}' knows of, and "

@@ -110,13 +110,9 @@ class Continuity:
         """Return the first epoch of the ruling generation, which Spark's log has lost: it has none of the queue."""
         return checkpoint.lost_first(self._owned.journal_state)
 
-    def require_none_lost(self, start: Offset | None, end: Offset | None = None) -> None:
-        """Raise DataLossError, or give up the log, if it has a blind epoch where it has lost the one after `start`.
-
-        That is the epoch `end`, if it is planned already. Without `start`, it had nothing of the queue before.
-        """
-        refusal = checkpoint.lost_behind_blind(start, self._owned.journal_state, end)
-        if refusal is not None:
+    def require_none_lost(self, start: Offset) -> None:
+        """Raise DataLossError, or give up the log, if it has a blind epoch where it has lost the one after `start`."""
+        if (refusal := checkpoint.lost_behind_blind(start, self._owned.journal_state)) is not None:
             self._refuse(refusal)
 
     def _refuse(self, refusal: Refuse) -> bool:

@@ -173,8 +173,6 @@ class QueueUnion:
 
         def plans_of(member: Member) -> list[PartitionPlan]:
             before, after = befores[member.key], ends[member.key]
-            if start.has_begun and after.is_blind and not (before and before.plan):
-                member.driver.log(None).require_none_lost(None, after)
             if before is None:  # Spark's log does not say where it began
                 before = member.start = member.start or member.startless.initial_offset()
             return member.startless.plan(before, after, limits.get(member.key))

@@ -118,8 +118,8 @@ class FakeDriver:
     def knows(self, start: Offset) -> bool:
         return True
 
-    def require_none_lost(self, start: Offset | None, end: Offset | None = None) -> None:
-        self.calls.append(("require_none_lost", start, end))
+    def require_none_lost(self, start: Offset) -> None:
+        self.calls.append(("require_none_lost", start.epoch))
 
     def note_first(self, first: Offset) -> None:
         pass
@@ -619,15 +619,6 @@ def test_what_is_committed_of_a_queue_is_settled_where_the_first_answer_was_with
     assert ("commit", 3, False) in rig["b"].calls
     rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
     assert places(rig.union.latest_offset())["b"] == 1
-
-
-def test_a_first_epoch_that_is_lost_behind_a_blind_one_is_refused() -> None:
-    rig = Rig("a", "b", tells_start=False)
-    rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: blindly(driver))
-    end = rig.union.latest_offset()
-    rig.union.plan(Offsets({url_of("a"): at(3)}), end)
-    assert ("require_none_lost", None, end.of("000000000000.b.fifo")) in rig["b"].calls
-    assert not [call for call in rig["a"].calls if call[0] == "require_none_lost"]
 
 
 def test_a_queue_that_comes_before_4_2_is_announced_as_one_that_begins() -> None:
