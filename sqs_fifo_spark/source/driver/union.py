@@ -164,6 +164,7 @@ class QueueUnion:
             is_told = self._tells_start or start != end
             if before != offset or not (is_told or (member.has_driver and member.driver.position)):
                 befores[key], ends[key] = before, offset
+        self._end_questions([self.queues[key] for key in ends], start)
         moved = {key: offset for key, offset in ends.items() if befores[key] != offset}
         options = self._options
         limits = share_limits(

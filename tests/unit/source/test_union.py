@@ -199,9 +199,9 @@ class Panic(BaseException):
     """As the store's native code raises it."""
 
 
-def soon(call: Callable[[], Offsets]) -> Offsets | BaseException | None:
+def soon(call: Callable[[], Any]) -> Any:
     """Return the result of a call that may hang, or its error; None if it does hang."""
-    answers: list[Offsets | BaseException] = []
+    answers: list[Any] = []
 
     def run() -> None:
         try:
@@ -723,3 +723,36 @@ def test_an_overtaken_run_claims_no_other_journal(rig: Rig) -> None:
     with pytest.raises(FencedError, match="another run"):
         rig.union.latest_offset(first)
     assert url_of("c") not in rig.made
+
+
+def test_available_now_does_not_ask_a_queue_again_and_again_that_refuses(world: World) -> None:
+    """Somebody else holds a message: for a visibility timeout the query would wait for that."""
+    world.send("a1")
+    world.receive_elsewhere()
+    query = Query(world, available_now=True)
+    query.driver._queue.may_go = True
+    world.fault = lambda action: "denied" if action == "ReceiveMessage" else ""
+    assert soon(lambda: query.resume().trigger()) is False
+    assert world.calls("ReceiveMessage") == 1
+
+
+def test_a_queue_is_planned_when_its_question_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under Spark's wrapper its log gets the first answer, whatever a later one was still waiting for."""
+    monkeypatch.setattr(union, "GRACE_S", 0.0)
+    rig = Rig("a", "b", tells_start=False)
+    rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: at(9))
+    first = rig.union.latest_offset()
+    before, last = (Offsets({url_of("a"): at(epoch), url_of("b"): at(epoch)}) for epoch in (4, 5))
+    rig.union.plan(before, last)
+    goes_on = threading.Event()
+
+    def recount() -> None:
+        with rig["b"].is_used:
+            assert goes_on.wait(SOON_S)
+
+    for name in "ab":
+        rig[name].announced = at(9)
+    monkeypatch.setattr(rig["b"], "recount", recount)
+    assert places(rig.union.latest_offset()) == {"a": 9, "b": 5}
+    threading.Timer(0.3, goes_on.set).start()
+    assert {each.url for each in rig.union.plan(last, first)} == {url_of("a"), url_of("b")}
