@@ -27,7 +27,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Fate:
-    """What a queue says of its messages: each that was sent, and when each was deleted, in wall-clock seconds."""
+    """The words of a queue on its messages: each that was sent, and when each was deleted, in wall-clock seconds."""
 
     sent: Mapping[str, Sent]
     deleted_at: Mapping[str, float]

@@ -134,7 +134,7 @@ def test_groups_of_the_same_name_in_two_queues_have_nothing_to_do_with_each_othe
 
 
 def test_a_queue_is_judged_by_its_own_messages() -> None:
-    """What is wrong in one shows there, although the other one has the same groups."""
+    """A fault in one of them shows there, although the other one has the same groups."""
     assert wrong_in_each(of_queues(ROWS, "one") + of_queues(ROWS[1:], "two")) == {
         "two": {"lost": 1, "deleted_early": 1}
     }

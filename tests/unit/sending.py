@@ -95,7 +95,7 @@ class SharedClock(ManualClock):
         self._lock = threading.Lock()  # of the reading, and of the field below
         self._waited_on: list[threading.Condition] = []
         self.wakes_at = math.inf
-        """When the last wait on a condition is over, if nothing happens before."""
+        """The end of the last wait on a condition, if nothing happens before."""
         self.pauses = 0
         self.on_sleep: Callable[[], object] = lambda: None
 

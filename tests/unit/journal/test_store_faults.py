@@ -510,7 +510,7 @@ def test_an_s3_put_that_meets_a_conflict_is_tried_again(s3: _FaultyS3, store: St
     [(["409", "404"], "says that it exists, but does not find it"), (["503"], "cannot write 'a/x' in the journal at")],
 )
 def test_an_s3_that_keeps_failing_is_one_line(s3: _FaultyS3, store: Store, faults: list[str], said: str) -> None:
-    """When the time to try is over. That something was there, and is not, is no answer."""
+    """The end of the time to try. That something was there, and is not, is no answer."""
     s3.faults = faults * 1_000
     line(lambda: store.put_if_absent("a/x", b"1"), store.location, said)
     s3.faults = []

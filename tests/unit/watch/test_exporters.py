@@ -1,4 +1,4 @@
-"""Where samples go: the forms that CloudWatch, Prometheus and OpenTelemetry read."""
+"""The forms of samples that CloudWatch, Prometheus and OpenTelemetry read."""
 
 from __future__ import annotations
 

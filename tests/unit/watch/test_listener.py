@@ -142,7 +142,7 @@ def test_rows_of_a_report_without_figures_are_told_with_the_next(kept: Kept, lis
 
 
 def test_totals_do_not_go_back(kept: Kept, listener: SqsFifoListener) -> None:
-    """Where the last report, which an idle query's event stands for, is told before those that came before it."""
+    """The last report, which an idle query's event stands for, may be told before those that came before it."""
     idle(listener, progress({**FIGURES, "receives": 9}))
     listener.onQueryProgress(progress({**FIGURES, "receives": 4}, rows=2))
     assert [sample.figures["receives"] for sample in kept.samples] == [9, 9]
