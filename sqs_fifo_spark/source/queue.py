@@ -181,8 +181,8 @@ class Queue(QueueCalls):
         return int(parsedate_to_datetime(date).timestamp() if date else self._clock.now()) * 1_000
 
     def receive(self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S) -> ReceivedMessages:
-        """Do as `begin_receive` when it is its turn, and wait for its answer."""
-        self.pace.wait()
+        """Do as `begin_receive` when it is its turn, behind other calls, and wait for its answer."""
+        self.pace.wait_behind()
         return self.begin_receive(max_messages, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False).result()
 
     def begin_receive(

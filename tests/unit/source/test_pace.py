@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from string import ascii_letters
 
 import pytest
@@ -101,3 +103,53 @@ def test_without_a_limit_nothing_waits() -> None:
     assert clock.monotonic() == begun
     assert pace.needed_s(1_000) == 0.0
     assert not pace.is_slow
+
+
+def test_a_call_with_a_deadline_goes_before_those_that_wait_behind() -> None:
+    """So a thousand idle queues' polls, which wait for their turns, keep no delete from its own."""
+
+    class Clock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            if others:
+                others.pop()()
+            super().sleep(seconds)
+
+    clock = Clock()
+    began_at, pace, answers = clock.now(), Pace(clock, 1), list[bool]()
+    others = [lambda: answers.append(pace.wait(latest=clock.now() + 1.5)), *[pace.wait_behind] * 4]
+    pace.wait()
+    pace.wait_behind()
+    assert answers == [True]
+    assert clock.now() - began_at >= 6
+
+
+def test_those_that_wait_behind_go_in_the_order_in_which_they_came() -> None:
+    class Clock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            asked.append(seconds)
+            if len(asked) < 4:
+                pace.wait_behind()
+            super().sleep(seconds)
+
+    asked: list[float] = []
+    clock = Clock()
+    pace = Pace(clock, 1)
+    pace.wait()
+    pace.wait_behind()
+    assert asked[:4] == [1, 2, 3, 4]
+
+
+def test_a_poll_of_the_driver_waits_behind(world: World) -> None:
+    calls: list[str] = []
+
+    class Spied(Pace):
+        def wait_behind(self) -> None:
+            calls.append("behind")
+
+        def wait(self, latest: float = math.inf, stopped: threading.Event | None = None) -> bool:
+            calls.append("in line")
+            return True
+
+    queue = Queue(world.options, world.clock, world.pool, pace=Spied(world.clock, PER_SECOND))
+    queue.receive(1)
+    assert calls == ["behind"]
