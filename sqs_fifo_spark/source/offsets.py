@@ -41,7 +41,8 @@ class Offsets:
 
     def of(self, key: str) -> Offset | None:
         """Return the place of one queue; None if it has none yet."""
-        return self._by_key().get(key)
+        _, offset = self._places.get(key, (None, None))
+        return offset
 
     def moved(self, places: Mapping[str, Offset], without: frozenset[str] = frozenset()) -> Offsets:
         """Return these offsets with other `places`, by URL, and without the queues of those keys."""
