@@ -1,0 +1,64 @@
+"""Spark's daemon for Python workers, with what tasks import imported before it forks them, so that they share it.
+
+    spark.python.daemon.module  sqs_fifo_spark.daemon
+
+Spark then starts this module instead of `pyspark.daemon`, once on each executor, for the workers of tasks. Its own
+imports nothing, so as to have no thread when it forks, and each worker imports all by itself. Here two kinds of threads
+run by then, and do no harm: jemalloc's, which comes with Arrow, and OpenBLAS's, which come with NumPy. Both libraries
+prepare for a fork. Arrow's own threads begin with its work, of which there is none here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from importlib import import_module
+
+TASK_MODULES = (
+    "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "sqs_fifo_spark.source.reader",
+    "sqs_fifo_spark.source.task.partition",
+    "sqs_fifo_spark.datasource",
+    "sqs_fifo_spark.sink.writer",
+)
+"""Between them, these import all that tasks of a source or a sink do."""
+
+
+def preload() -> None:
+    """Import what tasks need, and exempt it from garbage collection, which would copy it into each worker.
+
+    What cannot be imported is left to the workers, whose error Spark shows; a line in the executor's log says so.
+    """
+    for name in TASK_MODULES:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # Spark reads the daemon's output, not as text
+                import_module(name)
+        except Exception as error:
+            print(f"sqs_fifo_spark.daemon: workers import {name} themselves, for here: {error!r}", file=sys.stderr)
+    os.register_at_fork(after_in_child=_seed_numpy)
+    gc.collect()
+    gc.freeze()
+
+
+def _seed_numpy() -> None:
+    """Give a worker random numbers of its own: NumPy before 2 seeds its generator as it is imported."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def main() -> None:
+    """Run Spark's daemon, unchanged, after the imports."""
+    preload()
+    # Last, for it begins what tests read: a worker has imported after the fork what follows it in `sys.modules`.
+    from pyspark import daemon
+
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

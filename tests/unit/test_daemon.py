@@ -1,0 +1,59 @@
+"""Spark's daemon that has imported what tasks need: how it starts, and that workers differ in their random numbers."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.support import ROOT
+
+STARTS_S = 120
+
+
+def started(home: Path) -> tuple[int, str]:
+    """Start the daemon as Spark does, and close its input: return its port, and its errors. `home` comes first."""
+    path = os.pathsep.join([str(home), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "sqs_fifo_spark.daemon", "pyspark.worker"],
+        input=b"",
+        capture_output=True,
+        timeout=STARTS_S,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "YES"},
+    )
+    (port,) = struct.unpack("!i", done.stdout)  # and not a byte more
+    return port, done.stderr.decode()
+
+
+@pytest.mark.slow
+def test_daemon_says_its_port_alone_and_ends_with_its_input(tmp_path: Path) -> None:
+    """Spark takes the first bytes for the port, also where a module prints as it is imported."""
+    (tmp_path / "obstore.py").write_text("print('imported')\nraise ImportError('too old')\n")
+    port, errors = started(tmp_path)
+    assert 0 < port <= 0xFFFF
+    imported, *lines = errors.splitlines()
+    assert imported == "imported"
+    assert lines, "the log says what is lacking"
+    assert all("workers import sqs_fifo_spark.sink.writer themselves" in line and "too old" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_workers_do_not_share_their_random_numbers() -> None:
+    script = """
+import os
+import sys
+from sqs_fifo_spark.daemon import preload
+import numpy.random
+preload()
+for _ in range(2):
+    if not os.fork():
+        print(numpy.random.random(), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=STARTS_S)
+    assert len(set(done.stdout.split())) == 2
