@@ -125,6 +125,7 @@ bench-quick: java $(READY_BENCH)  ## the same, small, in some minutes
 memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
 	$(BIN)/python -m tests.memory
 	$(BIN)/python -m tests.memory.record $(if $(BESIDE),--beside $(BESIDE))
+	$(BIN)/python -m tests.memory.workers $(if $(BESIDE),--beside $(BESIDE))
 
 dashboard: java $(READY)  ## draw the picture of it in docs/dashboards.md anew, by Prometheus, Chromium and npm
 	@$(BIN)/python -m tests.dashboard

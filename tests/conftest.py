@@ -105,13 +105,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.log.level", "ERROR")
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_HOME", str(_home_without_zip(home)))
+        patch.setenv("SPARK_HOME", str(home_without_zip(home)))
         session = builder.getOrCreate()
     yield session
     session.stop()
 
 
-def _home_without_zip(place: Path) -> Path:
+def home_without_zip(place: Path) -> Path:
     """Return a home of Spark without `pyspark.zip`, which each of its Python processes would compile as it starts.
 
     So they start in a third of the time: see findings/spark-workers-import-from-a-zip.sh.

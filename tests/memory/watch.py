@@ -1,4 +1,8 @@
-"""Peak memory of a query's Python processes, as the kernel counts it: VmHWM, the most that was ever resident."""
+"""Memory of a query's Python processes, as the kernel counts it.
+
+`Watch` has each one's VmHWM, the most that was ever resident. `shares` adds up PSS, in which a page that several
+processes have counts once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import contextlib
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -14,8 +19,11 @@ import psutil
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
 _EVERY_S = 0.1
-READER, WORKER = "reader", "worker"
-"""The process beside Spark's driver that runs the stream reader, and an executor's Python worker."""
+READER, WORKER, DAEMON = "reader", "worker", "daemon"
+"""The process beside Spark's driver that runs the stream reader; an executor's Python worker; who forks workers."""
+_DAEMONS = {"pyspark.daemon", "sqs_fifo_spark.daemon"}
+_OF_TASKS = "pyspark.worker"
+"""Argument of the daemon that forks the workers of tasks; others fork those that Spark's planner asks."""
 
 
 class Watch:
@@ -41,23 +49,53 @@ class Watch:
     def _run(self) -> None:
         while True:
             for role, pid in _python_processes(psutil.Process()):
+                if role == DAEMON:
+                    continue
                 self._peaks[role][pid] = max(_high_water_mark(pid), self._peaks[role].get(pid, 0))
             if SYSTEM_CLOCK.wait(self._stopped, _EVERY_S):
                 return
 
 
-def _python_processes(root: psutil.Process) -> Iterator[tuple[str, int]]:
-    """Yield role and id of every process below `root` that runs our code for Spark."""
+def _python_processes(root: psutil.Process, *, only_tasks: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield role and id of every process below `root` that runs our code for Spark.
+
+    Of workers, with `only_tasks` those of tasks alone, else those that plan, too.
+    """
     daemons: set[int] = set()  # a parent comes before its children
     for process in root.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
             command = process.cmdline()
-            if "pyspark.daemon" in command:
-                if process.ppid() in daemons:
-                    yield WORKER, process.pid
+            if not _DAEMONS.isdisjoint(command):
+                is_forked, is_of_tasks = process.ppid() in daemons, _OF_TASKS in command
+                if is_of_tasks or (is_forked and not only_tasks):
+                    yield WORKER if is_forked else DAEMON, process.pid
                 daemons.add(process.pid)
             elif any("python_streaming_source_runner" in part for part in command):
                 yield READER, process.pid
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of all processes with a role: their number, PSS in bytes, and CPU seconds so far."""
+
+    count: int = 0
+    pss: int = 0
+    cpu_s: float = 0.0
+
+    def __add__(self, other: Shares) -> Shares:
+        return Shares(self.count + other.count, self.pss + other.pss, self.cpu_s + other.cpu_s)
+
+
+def shares(root: psutil.Process) -> Mapping[str, Shares]:
+    """Return the shares of the reader, and of daemon and workers of tasks, below `root`."""
+    found: defaultdict[str, Shares] = defaultdict(Shares)
+    for role, pid in _python_processes(root, only_tasks=True):
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has ended meanwhile
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            times = psutil.Process(pid).cpu_times()
+            (kib,) = re.findall(r"^Pss:\s+(\d+) kB$", rollup, re.MULTILINE)
+            found[role] += Shares(1, int(kib) * 1024, times.user + times.system)
+    return found
 
 
 def _high_water_mark(pid: int) -> int:
