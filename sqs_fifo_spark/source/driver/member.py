@@ -155,20 +155,20 @@ def wait_for_answer(
     until: float,
     *,
     has_found: bool,
-    for_all: bool,
+    due: Sequence[Member],
 ) -> None:
     """Wait until one of the queues that are `asked` has answered, or until there is no answer to wait for.
 
     Once something is found, answers are waited for where no poll is under way, and not after `until`. Else a poll that
-    has begun by then may be about to bring something, so each is waited for that has not come back once. With `for_all`
-    wait for each that is not waiting for a poll. One that has just begun is waited for as well: with long pauses
-    between micro-batches, what it brings would else be held for one of them.
+    has begun by then may be about to bring something, so each is waited for that has not come back once. Those that are
+    `due` are waited for in any case, unless it is for a poll. A poll that has just begun is waited for as well: with
+    long pauses between micro-batches, what it brings would else be held for one of them.
     """
     with changed:
         while True:
             left_s = until - clock.monotonic()
             longest_s = LOOK_S if any(each.is_looking for each in asked) else math.inf
-            if for_all and not all(each.is_settled for each in asked):
+            if not all(each.is_settled for each in due):
                 clock.wait_on(changed, longest_s)
                 continue
             if any(each.has_answered for each in asked):

@@ -113,6 +113,8 @@ class QueueUnion:
         free = self.queues.free()
         if not all(each.has_driver for each in free):
             self._require_claim()
+        # Before 4.2 Spark may ask once more for what it was told, and logs the first answer.
+        told = [] if self._tells_start else [each for each in free if each.has_announced]
         for member in free:
             self._ask_for_work(member, known, max_messages)
         if not self._has_begun:
@@ -124,7 +126,12 @@ class QueueUnion:
             # Of no queue at all an idle query waits until it is asked again; one that drains them is at its end.
             if self.queues.asked() or not (self.queues.listed or self.queues.is_available_now):
                 wait_for_answer(
-                    self.queues.asked(), self._changed, self._clock, until, has_found=bool(found), for_all=is_first
+                    self.queues.asked(),
+                    self._changed,
+                    self._clock,
+                    until,
+                    has_found=bool(found),
+                    due=self.queues.asked() if is_first else told,
                 )
             answered = [each for each in self.queues if each.has_answered]
             for member in answered:
