@@ -14,17 +14,25 @@ import contextlib
 import gc
 import os
 import sys
-from importlib import import_module
 
-TASK_MODULES = (
-    "pyspark.worker",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.worker.write_into_data_source",
-    "sqs_fifo_spark.source.reader",
-    "sqs_fifo_spark.source.task.partition",
-    "sqs_fifo_spark.datasource",
-    "sqs_fifo_spark.sink.writer",
-)
+
+def _import_spark() -> None:
+    import pyspark.sql.worker.plan_data_source_read
+    import pyspark.sql.worker.write_into_data_source
+    import pyspark.worker  # noqa: F401
+
+
+def _import_source() -> None:
+    import sqs_fifo_spark.source.reader
+    import sqs_fifo_spark.source.task.partition  # noqa: F401
+
+
+def _import_sink() -> None:
+    import sqs_fifo_spark.datasource
+    import sqs_fifo_spark.sink.writer  # noqa: F401
+
+
+_PRELOADS = {"Spark": _import_spark, "the source": _import_source, "the sink": _import_sink}
 """Between them, these import all that tasks of a source or a sink do."""
 
 
@@ -33,10 +41,10 @@ def preload() -> None:
 
     What cannot be imported is left to the workers, whose error Spark shows; a line in the executor's log says so.
     """
-    for name in TASK_MODULES:
+    for name, do_import in _PRELOADS.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):  # Spark reads the daemon's output, not as text
-                import_module(name)
+                do_import()
         except Exception as error:
             print(f"sqs_fifo_spark.daemon: workers import {name} themselves, for here: {error!r}", file=sys.stderr)
     os.register_at_fork(after_in_child=_seed_numpy)

@@ -38,7 +38,7 @@ def test_daemon_says_its_port_alone_and_ends_with_its_input(tmp_path: Path) -> N
     imported, *lines = errors.splitlines()
     assert imported == "imported"
     assert lines, "the log says what is lacking"
-    assert all("workers import sqs_fifo_spark.sink.writer themselves" in line and "too old" in line for line in lines)
+    assert all("workers import the sink themselves" in line and "too old" in line for line in lines)
 
 
 @pytest.mark.slow
