@@ -372,7 +372,7 @@ class Schedule:
             model.call("SetQueueAttributes", {"QueueUrl": url, "Attributes": attributes})
             model.call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["All"]})
         for _ in range(4):
-            self._send()
+            self._send_within_limit()
 
     def _is_deleting(self) -> bool:
         """Return True if the process that runs has begun to delete a link, and has no answer yet."""
@@ -473,7 +473,11 @@ class Schedule:
         if neighbour is not None and neighbour.dice.random() < 0.5:
             if neighbour.sent_count() < MOST_SENT:
                 neighbour.send()
-        elif len(self._deduplication_ids) < MOST_SENT:
+        else:
+            self._send_within_limit()
+
+    def _send_within_limit(self) -> None:
+        if len(self._deduplication_ids) < MOST_SENT:
             self._send()
 
     def _resend(self) -> None:
