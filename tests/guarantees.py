@@ -152,7 +152,6 @@ LAWS = {
             "forget the places of queues that do not move",
             "take another queue's place",
             "leave to nobody what Spark has committed of a queue without a place",
-            "let a queue begin anew whose first epoch Spark's log has lost",
             "ask a queue that has left for nothing",
         ),
     ),

@@ -34,11 +34,6 @@ class Offsets:
     def _by_key(self) -> dict[str, Offset]:
         return {key: offset for key, (_, offset) in self._places.items()}
 
-    @property
-    def has_begun(self) -> bool:
-        """True unless all places are starts of a new query."""
-        return any(offset.plan for _, offset in self._places.values())
-
     def of(self, key: str) -> Offset | None:
         """Return the place of one queue; None if it has none yet."""
         _, offset = self._places.get(key, (None, None))

@@ -263,15 +263,11 @@ class Laws:
             self.violate(f"moved aside: a plan of epoch {plan.epoch} leaves out what is not marked")
         return _Read(rows, skipped)
 
-    def loses(self, checkpoint: Checkpoint, lost: Offset, *, is_first: bool = False) -> None:
-        """Spark's log has lost its last entry. If Spark has committed the one before, the ledger says what follows.
-
-        Of a queue's first epoch (`is_first`), in a log that has other queues, only links of its tasks say it.
-        """
+    def loses(self, checkpoint: Checkpoint, lost: Offset) -> None:
+        """Spark's log has lost its last entry. If Spark has committed the one before, the ledger says what follows."""
         ledger = self._world.journal().ledger()
         self._lost.pop(id(checkpoint), None)
-        is_known = self.has_links(lost) if is_first else ledger.settled == checkpoint.offsets[-1].of
-        if is_known:
+        if ledger.settled == checkpoint.offsets[-1].of:
             self._lost[id(checkpoint)] = (ledger.settled, lost.of, len(checkpoint.offsets))
 
     def logs(self, checkpoint: Checkpoint) -> None:

@@ -678,17 +678,10 @@ class Schedule:
         self._is_cut_due = True
         self._cut_shared(self.checkpoint)
 
-    def _is_untold(self, site: Site, checkpoint: SharedCheckpoint, batch: int) -> bool:
-        """Return True if the batch has the first epoch of a queue, and nothing would tell the next run of it.
-
-        Nothing in the queue's journal does if the sink has the batch, and nobody has looked at its rows. And nobody
-        looks at the journal of a queue that is neither in the list nor in the log.
-        """
+    def _begins(self, site: Site, checkpoint: SharedCheckpoint, batch: int) -> bool:
+        """Return True if the batch has the first epoch of a queue: without its entry, nothing leads to that."""
         offset, before = checkpoint.log[batch].of(site.key), checkpoint.log[batch - 1].of(site.key)
-        if offset is None or not offset.plan or (before is not None and before.plan):
-            return False
-        is_left = before is None and site is self.neighbour and not self.neighbour.is_listed
-        return is_left or (batch in checkpoint.sinks and not site.laws.has_links(offset))
+        return offset is not None and bool(offset.plan) and not (before and before.plan)
 
     def _cut_shared(self, checkpoint: SharedCheckpoint) -> None:
         """The same of a query over two queues: it loses the epochs of both."""
@@ -696,7 +689,7 @@ class Schedule:
         if (
             batch < 1
             or batch in checkpoint.done
-            or any(self._is_untold(site, checkpoint, batch) for site in self.sites)
+            or any(self._begins(site, checkpoint, batch) for site in self.sites)
             or self.wraps
             or self._processes("query")
             or (self._cuts.random() < 0.5 and not self._is_cut_due)
@@ -704,18 +697,15 @@ class Schedule:
             return
         self._is_cut_due = False
         checkpoint.log.pop()
-        before = checkpoint.log[-1]
         moved = checkpoint.moves.pop()
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
         for site in self.sites:
             if site.key not in moved:
                 continue
-            history, place = site.history_in(checkpoint), before.of(site.key)
+            history = site.history_in(checkpoint)
             lost = history.offsets.pop()
-            if place is None and site is self.neighbour:
-                self.neighbour.is_owed = True
-            site.laws.loses(history, lost, is_first=not (place and place.plan))
+            site.laws.loses(history, lost)
             rows = set() if batch in checkpoint.sinks else site.laws.sealed(lost, to_serve=True)
             self._lost_batches.append((history, moved[site.key], rows))
         self.world.note(f"the offset log loses batch {batch}, which is of {sorted(moved)}")

@@ -156,8 +156,6 @@ class SharedQuery:
             if offset is None or not offset.plan or offset == before.of(key):
                 continue
             moved[key] = len(history.offsets)
-            if history.site is self._neighbour:
-                self._neighbour.is_owed = False
             history.checkpoint.offsets.append(offset)
             history.offsets.append(offset)
             history.logs(offset)

@@ -104,8 +104,6 @@ class Neighbour(Site):
         """True if the list of queues has it."""
         self.leaves_after_first_answer = False
         """True if the list is without it from the first answer of the next run on."""
-        self.is_owed = False
-        """True while it stays in the list: Spark's log has lost its first epoch, and has no place of it any more."""
         self.by_prefix = dice.random() < 0.5
         """True if the list may change while a query runs."""
         self.trouble_share = 0.0 if schedule.is_calm else dice.choice((0.0, 0.1, 0.3))
@@ -189,8 +187,6 @@ class Neighbour(Site):
     def meet_trouble(self) -> None:
         """It is not there for a while, or not ours to call; or it leaves the list of queues, or comes back."""
         trouble, self._troubled_at = self.dice.choice(TROUBLES), self._schedule.hub.now()
-        if trouble == "unlisted" and self.is_owed:
-            return
         if trouble == "unlisted":
             self.is_listed = not self.is_listed
             self.world.note(f"the list of queues {'has' if self.is_listed else 'does not have'} it")

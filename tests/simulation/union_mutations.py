@@ -96,12 +96,6 @@ rewritten(
     "",
 )
 rewritten(
-    "let a queue begin anew whose first epoch Spark's log has lost",
-    f"{_UNION}._ask_for_work",
-    "if start is not None and not start.plan and known.has_begun and not member.has_announced:",
-    "if False:",
-)
-rewritten(
     "ask a queue that has left for nothing",
     f"{_UNION}.latest_offset",
     "    if not self._has_begun:\n        self._ask_those_that_left(known, max_messages)\n",

@@ -207,20 +207,6 @@ def lost_after(start: Offset, state: JournalState) -> Offset | None:
     )
 
 
-def lost_first(state: JournalState) -> Offset | None:
-    """Return the first epoch of the ruling generation, if it has begun and is not settled. Spark's log has lost it.
-
-    To be asked for a query that has none of the queue in its log, and is not new: it has other queues. If no task has
-    read anything of the epoch, the sink has nothing of it. An older query may have begun the generation: then this one
-    gets what it would take over all the same.
-    """
-    ledger = state.ledger
-    found = state.unsettled.get(EpochPlan(ledger.epoch + 1, ledger.generation))
-    if ledger.plan or ledger.settled != state.settled_at_start or found is None or found.offset is None:
-        return None
-    return replace(found.offset, generation=ledger.generation)
-
-
 def lost_behind_blind(start: Offset, state: JournalState) -> Refuse | None:
     """Return a refusal if Spark's log has lost the epoch after `start`, and is about to have a blind one there."""
     lost = lost_after(start, state)

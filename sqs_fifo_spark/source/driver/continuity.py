@@ -106,10 +106,6 @@ class Continuity:
             return None
         return step
 
-    def lost_first(self) -> Offset | None:
-        """Return the first epoch of the ruling generation, which Spark's log has lost: it has none of the queue."""
-        return checkpoint.lost_first(self._owned.journal_state)
-
     def require_none_lost(self, start: Offset) -> None:
         """Raise DataLossError, or give up the log, if it has a blind epoch where it has lost the one after `start`."""
         if (refusal := checkpoint.lost_behind_blind(start, self._owned.journal_state)) is not None:

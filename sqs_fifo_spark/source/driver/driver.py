@@ -165,18 +165,14 @@ class Driver:
         limit = max_messages or self._options.max_messages_per_trigger
         return self.announce_again(start, limit) or self._announce_next(owned, start, limit)
 
-    def announce_again(self, start: Offset, max_messages: int, *, has_begun: bool = False) -> Offset | None:
+    def announce_again(self, start: Offset, max_messages: int) -> Offset | None:
         """Announce the epoch after `start` that Spark's log has lost, and return it; None if there is none.
 
-        If the query `has_begun`, with other queues, that may be the first one of this queue. The sink may have its
-        batch, so no other rows may get that batch's id, even if no task has read it: its chains are closed before Spark
-        logs it.
+        The sink may have its batch, so no other rows may get that batch's id, even if no task has read it: its chains
+        are closed before Spark logs it.
         """
         owned = self._owned(start)
-        if has_begun and not start.plan:
-            lost = self.log(start).lost_first()
-        else:
-            lost = self._reconcile(owned, start, may_be_lost=self._epochs.open is None)
+        lost = self._reconcile(owned, start, may_be_lost=self._epochs.open is None)
         if lost is None:
             return None
         owned.require_claim()

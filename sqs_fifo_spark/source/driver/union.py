@@ -234,10 +234,6 @@ class QueueUnion:
             start = known.of(member.key) or member.start
             if start is None and self._has_been_told:
                 start = member.start = member.startless.initial_offset()
-            if start is not None and not start.plan and known.has_begun and not member.has_announced:
-                lost = member.driver.announce_again(start, self._limit(max_messages), has_begun=True)
-                if lost is not None:
-                    return lost
             is_new = member.driver.position is None and member.driver.announced is None
             if start is not None and is_new and not self._tells_start:
                 member.startless.plan(start, start)  # a driver in the place of one that was refused knows no place
@@ -253,18 +249,14 @@ class QueueUnion:
 
     def _ask_those_that_left(self, known: Offsets, max_messages: int | None) -> None:
         """Ask queues that have left the list since the last run for what Spark's log has lost, and no more."""
-        for key, _, offset in known:
-            member = self.queues[key]
-            if key not in self.queues.listed and member.is_free:
-                member.ask(
-                    lambda member=member, offset=offset: (  # type: ignore[misc]
-                        member.driver.announce_again(offset, self._limit(max_messages), has_begun=known.has_begun)
-                        or offset
-                    )
-                )
+        limit = max_messages or self._options.max_messages_per_trigger
 
-    def _limit(self, max_messages: int | None) -> int:
-        return max_messages or self._options.max_messages_per_trigger
+        def ask(member: Member, offset: Offset) -> None:
+            member.ask(lambda: member.driver.announce_again(offset, limit) or offset)
+
+        for key, _, offset in known:
+            if key not in self.queues.listed and self.queues[key].is_free:
+                ask(self.queues[key], offset)
 
     def _of_one_batch(self, found: dict[str, Offset]) -> dict[str, Offset]:
         """Return what comes first of what was found first: what Spark's log has lost, and all of that.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from sqs_fifo_spark.source.driver.checkpoint import (
     JournalState,
     Settle,
     UnsettledPlan,
-    lost_first,
     reconcile,
 )
 from sqs_fifo_spark.source.journal_objects import Journal
@@ -165,24 +163,3 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
     world.die(down_s=LAPSE_S)
     with pytest.raises(DataLossError):
         Query(world, checkpoint=older[2]).resume().trigger()
-
-
-@pytest.mark.parametrize(
-    ("ledger", "settled_at_start", "has_links", "is_lost"),
-    [
-        (Ledger(4, generation=7), 4, True, True),
-        (Ledger(4, generation=7), 4, False, False),  # the sink has nothing of it
-        (Ledger(4, generation=8), 4, True, False),  # of another generation
-        (Ledger(3, generation=7), 3, True, False),  # not the first one
-        (Ledger(4, plan=7, generation=7), 4, True, False),  # something was settled since that began
-        (Ledger(4, generation=7), 3, True, False),  # this driver has begun it
-    ],
-)
-def test_the_first_epoch_of_a_generation_is_lost_if_its_tasks_have_begun(
-    ledger: Ledger, settled_at_start: int, has_links: bool, is_lost: bool
-) -> None:
-    """Asked of a queue that Spark's log has nothing of, though the query has others."""
-    first = Offset("j", 5, 2, plan=7)
-    unsettled = {first.of: UnsettledPlan(("a link",), first if has_links else None, "4/0")}
-    state = JournalState("j", "here", ledger, EpochPlan(settled_at_start, ledger.plan), unsettled)
-    assert lost_first(state) == (replace(first, generation=7) if is_lost else None)

@@ -104,9 +104,8 @@ class FakeDriver:
         finally:
             self.is_used.release()
 
-    def announce_again(self, start: Offset, max_messages: int, *, has_begun: bool = False) -> Offset | None:
+    def announce_again(self, start: Offset, max_messages: int) -> Offset | None:
         self._alone("announce_again")
-        assert has_begun
         self.calls.append(("announce_again", start.epoch))
         self.announced = self.lost
         self.is_used.release()
@@ -522,27 +521,6 @@ def test_spark_before_4_2_gets_an_answer_at_once_where_the_driver_has_one() -> N
     rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: at(9))
     first = rig.union.latest_offset()
     assert places(first) == {"a": 9, "b": 9}
-
-
-@pytest.mark.parametrize("place", [{}, {url_of("b"): Offset("j", 0, 0)}])
-def test_a_queue_of_which_the_log_has_lost_the_first_epoch_gets_that_again(place: dict[str, Offset]) -> None:
-    """The query is not new, for its log has another queue; so the journal of this one may be ahead of it."""
-    rig = Rig("a", "b")
-    rig.prepare = lambda url, driver: setattr(driver, "lost", at(7) if url == url_of("b") else None)
-    known = Offsets({url_of("a"): at(3), **place})
-    rig.union.plan(known, known)
-    end = rig.union.latest_offset(known)
-    assert places(end) == {"a": 3, "b": 7}
-    assert ("announce_again", 0) in rig["b"].calls
-    assert not [call for call in rig["a"].calls if call[0] == "announce_again"]
-    assert [plan.url for plan in rig.union.plan(known, end)] == [url_of("b")]
-
-
-def test_a_new_query_asks_for_nothing_that_its_log_has_lost(rig: Rig) -> None:
-    start = rig.start()
-    rig["a"].has_work = rig["b"].has_work = True
-    assert places(rig.union.latest_offset(start)) == {"a": 1, "b": 1}
-    assert not [call for name in "ab" for call in rig[name].calls if call[0] == "announce_again"]
 
 
 def test_a_queue_that_has_left_the_list_is_asked_for_what_the_log_has_lost() -> None:
