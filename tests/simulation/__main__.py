@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 
-from tests.simulation.runs import ALL_MUTATIONS, hunt, hunt_all, play, play_many
+from tests.simulation.runs import ALL_MUTATIONS, hunt, hunt_all, plant, play, play_many
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
         return hunt_all(given.first, given.schedules, given.jobs, given.share)
     if given.seed is not None:
         if mutation is not None:
-            mutation.plant()
+            plant(mutation)
         schedule = play(given.seed)
         violations = schedule.laws.violations
         print(*schedule.world.told(), *(violations or ["no violation"]), sep="\n")

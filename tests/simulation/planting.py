@@ -87,11 +87,11 @@ def put(place: str, value: Any) -> None:
     """Put `value` at `place`; a function of a module also where it was imported to, unless `place` is such a one."""
     owner, name = _find(place)
     original = getattr(owner, name)
-    assign(owner, name, value)
+    _set(owner, name, value)
     if isinstance(owner, ModuleType) and getattr(original, "__module__", None) == owner.__name__:
         for module_name, module in list(sys.modules.items()):
             if module_name.startswith(_WHERE_NAMES_ARE_IMPORTED) and vars(module).get(name) is original:
-                assign(module, name, value)
+                _set(module, name, value)
 
 
 def rewrite(place: str, original: str, planted: str) -> None:
@@ -132,8 +132,7 @@ def _find(place: str) -> tuple[Any, str]:
     return owner, name
 
 
-def assign(owner: Any, name: str, value: Any) -> None:
-    """Set an attribute for as long as the bug is in place."""
+def _set(owner: Any, name: str, value: Any) -> None:
     if name in vars(owner):
         was = inspect.getattr_static(owner, name)
         _undo.append(lambda: setattr(owner, name, was))

@@ -14,11 +14,13 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tests.simulation import schedule
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planting import Mutation
 from tests.simulation.schedule import Schedule
 from tests.simulation.sink_mutations import SINK_MUTATIONS
 from tests.simulation.sink_schedule import SinkSchedule
+from tests.simulation.union_mutations import UNION_MUTATIONS
 
 ALL_MUTATIONS = (*MUTATIONS, *SINK_MUTATIONS)
 CHUNK = 50
@@ -91,9 +93,15 @@ def _in_order(first: int, last: int, jobs: int, step: int) -> Iterator[tuple[int
             yield future.result()
 
 
+def plant(mutation: Mutation) -> None:
+    """Put the bug in place: one of a query over two queues where all are that, any other one where none is."""
+    schedule.UNION_SHARE = 1.0 if mutation in UNION_MUTATIONS else 0.0
+    mutation.plant()
+
+
 def hunt(mutation: Mutation, first: int, count: int) -> int:
     """Play `count` schedules, of the kind that can meet it, until the bug is caught; return 0 if it was, else 1."""
-    mutation.plant()
+    plant(mutation)
     logging.disable(logging.CRITICAL)
     first += (first % 2) != (mutation in SINK_MUTATIONS)
     for played, seed in enumerate(range(first, first + 2 * count, 2), start=1):

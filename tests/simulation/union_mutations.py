@@ -1,26 +1,12 @@
-"""Bugs planted into the source over several queues: into the union itself, its members and their shares.
-
-While one is in place, each schedule of the source has a query over two queues: no other one can meet it.
-"""
+"""Bugs planted into the source over several queues: into the union itself, its members and their shares."""
 
 from __future__ import annotations
 
 import math
 
-from tests.simulation import schedule
-from tests.simulation.planting import Mutation, Mutations, assign
+from tests.simulation.planting import Mutations
 
-
-class _UnionMutations(Mutations):
-    def append(self, mutation: Mutation) -> None:
-        def plant() -> None:
-            assign(schedule, "UNION_SHARE", 1.0)
-            mutation.plant()
-
-        super().append(Mutation(mutation.name, plant))
-
-
-UNION_MUTATIONS = _UnionMutations()
+UNION_MUTATIONS = Mutations()
 planted = UNION_MUTATIONS.planted
 rewritten = UNION_MUTATIONS.rewritten
 
