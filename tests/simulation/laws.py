@@ -181,8 +181,8 @@ class Laws:
         self._over = 0
         self.logged: set[tuple[int, int]] = set()
         """The epochs that Spark was given, with the names of their plans, also those that a log has lost."""
-        self._lost: dict[int, tuple[EpochPlan, EpochPlan, int]] = {}
-        """Epochs that each checkpoint has lost, after the settled one, and their batch; by its identity."""
+        self._lost: dict[int, tuple[EpochPlan, EpochPlan, int, int]] = {}
+        """By the checkpoint's identity: the settled epoch, the one after it that was lost, its number, its batch."""
         self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], _Read] = {}
         self._shown_partly: defaultdict[tuple[int, int, int], list[_Read]] = defaultdict(list)
@@ -263,23 +263,24 @@ class Laws:
             self.violate(f"moved aside: a plan of epoch {plan.epoch} leaves out what is not marked")
         return _Read(rows, skipped)
 
-    def loses(self, checkpoint: Checkpoint, lost: Offset) -> None:
-        """Spark's log has lost its last entry. If Spark has committed the one before, the ledger says what follows."""
+    def loses(self, checkpoint: Checkpoint, lost: Offset, batch: int) -> None:
+        """Spark's log has lost its last entry, `batch`. If Spark has committed the one before, the ledger names it."""
         ledger = self._world.journal().ledger()
         self._lost.pop(id(checkpoint), None)
         if ledger.settled == checkpoint.offsets[-1].of:
-            self._lost[id(checkpoint)] = (ledger.settled, lost.of, len(checkpoint.offsets))
+            self._lost[id(checkpoint)] = (ledger.settled, lost.of, len(checkpoint.offsets), batch)
 
-    def logs(self, checkpoint: Checkpoint) -> None:
+    def logs(self, checkpoint: Checkpoint, batch_of: Callable[[int], int]) -> None:
         """One content: no other epoch gets the batch id of one that Spark's log has lost, and that may be in the sink.
 
         Unless it is lost again before anything of it can be: then the driver that settles what is before it sees it.
         """
         if id(checkpoint) not in self._lost:
             return
-        settled, lost, batch = self._lost.pop(id(checkpoint))
-        found = checkpoint.offsets[batch].of  # perhaps one that a query was killed after, so that nobody has looked
-        if settled == self._world.journal().ledger().settled and found != lost:
+        settled, lost, number, batch = self._lost.pop(id(checkpoint))
+        found = checkpoint.offsets[number].of  # perhaps one that a query was killed after, so that nobody has looked
+        is_batch = batch_of(number) == batch  # which may have other queues' epochs alone
+        if is_batch and settled == self._world.journal().ledger().settled and found != lost:
             self.violate(f"one content: the batch of the lost epoch {lost.name} is given to epoch {found.name}")
 
     def puts_link(self) -> None:

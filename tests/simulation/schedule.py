@@ -663,7 +663,7 @@ class Schedule:
         lost = checkpoint.offsets.pop()
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
-        self.laws.loses(checkpoint, lost)
+        self.laws.loses(checkpoint, lost, batch)
         rows = set() if batch in checkpoint.sink else self.laws.sealed(lost, to_serve=True)
         self._lost_batches.append((checkpoint, batch, rows))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
@@ -705,7 +705,7 @@ class Schedule:
                 continue
             history = site.history_in(checkpoint)
             lost = history.offsets.pop()
-            site.laws.loses(history, lost)
+            site.laws.loses(history, lost, batch)
             rows = set() if batch in checkpoint.sinks else site.laws.sealed(lost, to_serve=True)
             self._lost_batches.append((history, moved[site.key], rows))
         self.world.note(f"the offset log loses batch {batch}, which is of {sorted(moved)}")

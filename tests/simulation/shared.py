@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -150,18 +151,24 @@ class SharedQuery:
         checkpoint.log.append(end)
         self.log.append(end)
         moved: dict[str, int] = {}
+        checkpoint.moves.append(moved)
         told = []
         for key, history in self._history.items():
             offset = end.of(key)
             if offset is None or not offset.plan or offset == before.of(key):
+                self._judge_absence(batch, key)
                 continue
             moved[key] = len(history.offsets)
             history.checkpoint.offsets.append(offset)
             history.offsets.append(offset)
-            history.logs(offset)
+            history.logs(offset, functools.partial(checkpoint.batch_of, key))
             told.append(f"{offset.epoch}/{offset.partitions} of {key.rpartition('.')[0]}")
-        checkpoint.moves.append(moved)
         self._schedule.world.step(f"-- batch {batch} is {len(moved)} queues': {', '.join(told) or 'nothing'}")
+
+    def _judge_absence(self, batch: int, key: str) -> None:
+        """One content: what the sink has of a batch that the log has lost comes again in that batch, of each queue."""
+        if any(self.checkpoint.sinks.get(batch, {}).get(key, {}).values()):
+            self._schedule.laws.violate(f"one content: the lost batch {batch} has rows of {key}, and comes without")
 
     def moved(self, batch: int) -> Mapping[str, int]:
         """Return the number of a batch in the history of each queue that it moves, by key."""

@@ -22,6 +22,8 @@ GONE_S = (5, 31, 70, 200)
 """Seconds for which the neighbour is not there, or not ours to call."""
 DISCOVERY_S = 20
 TROUBLES = "denied", "missing", "unlisted"
+ACTIONS = "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"
+"""What a policy may deny by itself; the batch of an action has the permission of the action."""
 
 
 @dataclass
@@ -110,6 +112,8 @@ class Neighbour(Site):
         self._gone_until = 0.0
         self._troubled_at = 0.0
         self._fate = ""
+        self._refused: tuple[str, ...] = ACTIONS
+        """The actions that SQS refuses while it is gone."""
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
@@ -120,7 +124,7 @@ class Neighbour(Site):
 
     @property
     def is_gone(self) -> bool:
-        """True if SQS refuses each call, as if it were not there."""
+        """True if SQS refuses its calls, or those of some actions, as if it were not there."""
         return self._schedule.hub.now() < self._gone_until
 
     def options(self) -> SourceOptions:
@@ -194,9 +198,11 @@ class Neighbour(Site):
         self.be_gone(trouble, self.dice.choice(GONE_S))
 
     def be_gone(self, fate: str, for_s: float) -> None:
-        """Have SQS refuse each call for a while."""
+        """Have SQS refuse each call for a while; or only those of one or two actions, which a policy may deny."""
         self._fate, self._gone_until = fate, self._schedule.hub.now() + for_s
-        self.world.note(f"it is {fate} for {for_s} s")
+        is_partial = fate == "denied" and self.dice.random() < 0.5
+        self._refused = tuple(self.dice.sample(ACTIONS, self.dice.choice((1, 1, 2)))) if is_partial else ACTIONS
+        self.world.note(f"{' and '.join(self._refused)}: {fate} for {for_s} s")
 
     def be_well(self) -> None:
         """All trouble is over."""
@@ -216,7 +222,8 @@ class Neighbour(Site):
         self._schedule.step_beside(event)
 
     def _fault(self, action: str) -> str:
-        return self._fate if self.is_gone else self._schedule.fault(action)
+        is_refused = self.is_gone and action.startswith(self._refused)
+        return self._fate if is_refused else self._schedule.fault(action)
 
     def _poll(self, seconds: float) -> None:
         poll(self._schedule.hub, self.world, seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.source.driver.driver import Driver
@@ -88,10 +88,10 @@ class History:
         """Return what a batch has put into the sink, by partition."""
         return list(self.checkpoint.sink.get(batch, {}).values())
 
-    def logs(self, end: Offset) -> None:
-        """Judge the next entry, which the offset log has just got, after `last`."""
+    def logs(self, end: Offset, batch_of: Callable[[int], int] = lambda number: number) -> None:
+        """Judge the next entry, which the offset log has just got; `batch_of` gives Spark's number of one of ours."""
         laws, last = self.site.laws, self.offsets[-2].epoch if len(self.offsets) > 1 else 0
-        laws.logs(self.checkpoint)
+        laws.logs(self.checkpoint, batch_of)
         laws.logged.add((end.epoch, end.plan))
         if end.epoch <= last:
             laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")

@@ -258,12 +258,12 @@ def test_the_batch_of_a_lost_epoch_is_given_to_no_other(make_world: Callable[...
         if committed:
             query.startless.commit(world.offsets[0])
         lost = world.offsets.pop()
-        laws.loses(world.checkpoint, lost)
-        for end in (lost, Offset(lost.journal, 9, 1, 9)):
+        laws.loses(world.checkpoint, lost, 5)
+        for end, batch in ((lost, 5), (Offset(lost.journal, 9, 1, 9), 6), (Offset(lost.journal, 9, 1, 9), 5)):
             world.checkpoint.offsets.append(end)
-            laws.logs(world.checkpoint)
+            laws.logs(world.checkpoint, {1: batch}.__getitem__)
             world.offsets.pop()
-            laws.loses(world.checkpoint, lost)
+            laws.loses(world.checkpoint, lost, 5)
         told = ["one content: the batch of the lost epoch 2/1 is given to epoch 9/9"]
         assert laws.violations == (told if committed else [])
 
