@@ -76,7 +76,7 @@ class SqsFifoDataSource(DataSource):
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
         raise UnsupportedReadError(
-            "'sqsfifo' is a stream: use spark.readStream, with trigger(availableNow=True) for what waits now."
+            "'sqsfifo' is a stream: use spark.readStream, with trigger(availableNow=True) for messages that wait now."
         )
 
     @called_by_spark

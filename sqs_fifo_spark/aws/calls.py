@@ -343,8 +343,8 @@ class QueueCalls:
             )
         else:
             denied = AccessDeniedError(
-                f"no usable AWS credentials for '{self._url}' from option '{base}' ({kind}). What it names must be "
-                "there on driver and executors."
+                f"no usable AWS credentials for '{self._url}' from option '{base}' ({kind}). Its profile, module or "
+                "credential must be there on driver and executors."
             )
         denied.has_no_credentials = True
         return denied

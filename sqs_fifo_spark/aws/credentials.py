@@ -192,14 +192,14 @@ def _credentials_of(ask: Callable[[], Any], option: tuple[str, str]) -> Any:
     if hasattr(given, "get_credentials"):
         given = given.get_credentials()
     if given is not None and not (hasattr(given, "get_frozen_credentials") and hasattr(given, "__dict__")):
-        raise _unusable(option, f"what it returns is a {type(given).__name__}")
+        raise _unusable(option, f"its result is a {type(given).__name__}")
     return given
 
 
 def _as_metadata(given: Any, option: tuple[str, str]) -> dict[str, Any]:
     """Return a mapping in the form in which botocore takes renewed credentials."""
     if not isinstance(given, Mapping) or not given.get("access_key") or not given.get("secret_key"):
-        raise _unusable(option, "what it returns has no 'access_key' or no 'secret_key'")
+        raise _unusable(option, "its result has no 'access_key' or no 'secret_key'")
     keys = {name: given.get(name) for name in ("access_key", "secret_key", "token")}
     for name, value in keys.items():
         if value is not None and not (isinstance(value, str) and is_secret(value)):
@@ -323,6 +323,6 @@ def no_credentials(identity: Identity, why: str = "") -> JournalUnavailableError
             "instance role."
         )
     return JournalUnavailableError(
-        f"option '{base}' gives no credentials for the journal on S3{why}. What it names must be there on driver and "
-        "executors; or set journalCredentials to chain."
+        f"option '{base}' gives no credentials for the journal on S3{why}. Its profile, module or credential must be "
+        "there on driver and executors; or set journalCredentials to chain."
     )

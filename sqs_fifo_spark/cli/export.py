@@ -62,7 +62,7 @@ def format_of(file: Path, chosen: str | None) -> str:
     found = chosen or _ENDINGS.get(file.suffix.lower())
     if found is None:
         raise click.UsageError(
-            f"the name '{file}' does not tell the format: it ends neither in .parquet nor in .jsonl. Give --format."
+            f"the name '{file}' does not show the format: it ends neither in .parquet nor in .jsonl. Give --format."
         )
     return found
 

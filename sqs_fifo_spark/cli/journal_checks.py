@@ -57,7 +57,7 @@ class _PatientStore:
             self._is_silent = True
             raise JournalUnavailableError(
                 f"'{self.location}' gave no answer within {self._patience_s:g} s. Check the network and the location. "
-                "What was written without an answer may stay below check/, where nothing reads it"
+                "An object that was written without an answer may stay below check/, where nothing reads it"
             ) from None
 
 

@@ -291,7 +291,7 @@ def export(
     if len(plans) > 1:
         raise click.UsageError(
             f"epoch {epoch} has {len(plans)} plans ({', '.join(map(str, plans))}), and Spark has logged one of them: "
-            "its offset log tells which. Give --plan."
+            "its offset log shows which. Give --plan."
         )
     with progress(is_shown=not as_json) as track:
         rows = (batch for _, batch in _served_rows(journal, epoch, plans, track))

@@ -75,7 +75,8 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
             failure = error
         except NoAnswerError:
             print_error(
-                f"interrupted before SQS has answered; what it hands out all the same is hidden for up to {HIDDEN_S} s"
+                "interrupted before SQS has answered; messages that it hands out all the same are hidden for up to "
+                f"{HIDDEN_S} s"
             )
         kept = _release(queue, [message.receipt for message in held])
     if held or (failure is None and not interruptions):
@@ -84,7 +85,9 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
     if isinstance(failure, (QueueRequestError, TransientQueueError)):
         # Its answer was lost, or could not be read, and with it the receipt handles.
-        print_error(f"what the last receive took, if anything, is not released; it stays hidden for up to {HIDDEN_S} s")
+        print_error(
+            f"messages of the last receive, if it took any, are not released; they stay hidden for up to {HIDDEN_S} s"
+        )
     if failure is not None:
         raise failure
     if interruptions:

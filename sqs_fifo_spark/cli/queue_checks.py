@@ -257,7 +257,7 @@ def _retention(seconds: int) -> Finding:
     if seconds < SHORT_RETENTION_S:
         return warning(
             "retention",
-            f"SQS drops what has waited {seconds} s, also while a query is down",
+            f"SQS drops a message that has waited {seconds} s, also while a query is down",
             f"Set MessageRetentionPeriod to {SHORT_RETENTION_S} or more, up to 1209600",
         )
     return ok("retention", f"SQS keeps messages for {seconds} s")
@@ -269,7 +269,7 @@ def _encryption(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Findin
         needed = "kms:Decrypt and kms:GenerateDataKey" if "sink" in roles else "kms:Decrypt"
         return warning(
             "encryption",
-            f"with the key {key}, so callers need {needed} on it, which cannot be told without a message",
+            f"with the key {key}, so callers need {needed} on it, which only a message can show",
             f"Grant {needed}, in the key's policy or the caller's",
         )
     if key:
@@ -314,7 +314,7 @@ def _dead_letters(arn: str, options: SourceOptions, patience_s: float) -> Findin
     except QueueNotFoundError:
         return failure(check, f"{arn} does not exist, so messages that reach maxReceiveCount stay", remedy)
     except AccessDeniedError:
-        return warning(check, f"{arn}: whether it exists cannot be told without sqs:GetQueueAttributes on it")
+        return warning(check, f"{arn}: its existence cannot be checked without sqs:GetQueueAttributes on it")
     except SqsFifoError as error:
         return failure(check, str(error))
     if attributes.get("FifoQueue") != "true":

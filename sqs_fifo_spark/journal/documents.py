@@ -27,5 +27,5 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
 def damaged(name: str) -> JournalCorruptError:
     return JournalCorruptError(
         f"'{name}' in the journal is damaged or not of this format, so the query stops. With deleteAfter=commit, "
-        "what is not committed is still in the queue. Restore the object."
+        "messages that are not committed are still in the queue. Restore the object."
     )

@@ -211,9 +211,9 @@ class FileStore:
                     mark.touch(0o600)
         raise _DoubtfulError(
             failed,
-            f"{os.strerror(failed)}: what was written to '{mark.parent}' may be on no disk, and no other try would "
-            "tell. Stop the query, check the disk and mount it anew, so that only what is on it shows; then remove "
-            f"'{mark}'",
+            f"{os.strerror(failed)}: files that were written to '{mark.parent}' may not be on the disk, and another "
+            "try would not show that. Stop the query, check the disk and mount it anew, so that only files on it show; "
+            f"then remove '{mark}'",
         )
 
     def _or_none(self, read: Callable[[], bytes]) -> bytes | None:

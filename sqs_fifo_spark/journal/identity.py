@@ -108,6 +108,6 @@ class JournalIdentity:
         store.delete([name])
         if was_put_again or kept != first:
             raise JournalUnavailableError(
-                f"the store at '{store.location}' does not put objects only if they are absent, which two attempts "
-                "at one partition depend on. Use a local path with hard links, S3, Google Cloud Storage or Azure."
+                f"the store at '{store.location}' does not put objects only if they are absent, but two attempts "
+                "at one partition depend on that. Use a local path with hard links, S3, Google Cloud Storage or Azure."
             )

@@ -242,7 +242,8 @@ class ObjectStore:
         if _process != os.getpid():
             raise JournalUnavailableError(
                 f"this process cannot use the journal at '{self.location}': it was forked from one that has used a "
-                "journal on an object store, and obstore's threads were not forked with it. Start it anew instead."
+                "journal on an object store, and obstore's threads were not forked with it. Start a new process "
+                "without a fork."
             )
 
     @contextmanager

@@ -185,9 +185,9 @@ def require_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
         )
     if options.on_disorder == "fail" and options.journal_location is None:
         raise OptionError(
-            "option 'onDisorder' is 'fail', and there is no 'journalLocation'. Without a journal, what runs again "
-            "after it has failed does not know of the disorder, and may send its rows twice. Give journalLocation, or "
-            "set onDisorder to log."
+            "option 'onDisorder' is 'fail', and there is no 'journalLocation'. Without a journal, a write that "
+            "runs again after this failure does not know of the disorder, and may send its rows twice. Give "
+            "journalLocation, or set onDisorder to log."
         )
     _require_bad_records(options, {key.lower() for key in given})
 
@@ -221,7 +221,7 @@ def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
         if place is not None and another is not None and rules.overlap(place, another):
             raise OptionError(
                 f"options '{name}' ({place!r}) and '{other}' ({another!r}) are the same place, or one is inside the "
-                "other, so that what stands in one would be taken for the other's. Give each a folder of its own."
+                "other, so that objects of one would be taken for the other's. Give each a folder of its own."
             )
 
 

@@ -23,8 +23,8 @@ from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 
 _CLAIM_NAME = re.compile(r"drivers/(\d{20})\.json")
 WHERE_IT_IS = (
-    "With deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
-    "the only copy of it."
+    "With deleteAfter=commit, messages that are not committed are still in the queue. With deleteAfter=journal, the "
+    "journal had the only copy of them."
 )
 
 

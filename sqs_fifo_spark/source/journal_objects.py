@@ -285,8 +285,8 @@ class Journal(ClaimedJournal):
         if origin.journal != self.id or name not in (own_name, self.caught_name(origin.epoch, origin.plan)):
             raise JournalCorruptError(
                 f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. It was "
-                "copied or moved there, so restore what the query wrote; or, if a journal was removed from this place, "
-                "a task of its query wrote it afterwards and deleted nothing of it, so remove it."
+                "copied or moved there, so restore the query's own object; or, if a journal was removed from this "
+                "place, a task of its query wrote it afterwards and deleted nothing of it, so remove it."
             )
 
 

@@ -170,7 +170,7 @@ class Receive:
             name = answer.get("MessageId") if isinstance(answer, Mapping) else None
             # Not the error's text: that may be the message's own.
             raise QueueRequestError(
-                f"what '{self._url}' has answered to receive_message is no message of a FIFO queue (message id "
-                f"{name!r}: {type(error).__name__}). It is still in the queue. Remove it there; or, if this is not "
-                "AWS's SQS, correct what answers."
+                f"the answer of '{self._url}' to receive_message has an entry that is no message of a FIFO queue "
+                f"(message id {name!r}: {type(error).__name__}). It is still in the queue. Remove it there; or, if "
+                "this is not AWS's SQS, correct the service that answers."
             ) from None

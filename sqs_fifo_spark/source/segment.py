@@ -229,7 +229,7 @@ def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
         raise _corrupt(name, "its header is damaged")
     _, receipts, receipts_crc, rows, rows_crc = _HEADER.unpack_from(data)
     if max(receipts, rows) > _LONGEST_SECTION:
-        raise _corrupt(name, "its header tells of an impossible length")
+        raise _corrupt(name, "its header states an impossible length")
     return HEADER_LENGTH + receipts, receipts_crc, HEADER_LENGTH + receipts + rows, rows_crc
 
 
@@ -335,5 +335,5 @@ def _corrupt(name: str, reason: str) -> JournalCorruptError:
     return JournalCorruptError(
         f"'{name}' in the journal cannot be used: {reason}. Restore the object. With deleteAfter=commit its messages "
         "are still in the queue: if it is removed instead, they come again once their holds have lapsed, perhaps a "
-        "second time for the sink. With deleteAfter=journal it may be all that there is of them."
+        "second time for the sink. With deleteAfter=journal it may be their only copy."
     )

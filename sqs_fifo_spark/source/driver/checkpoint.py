@@ -230,8 +230,8 @@ def _of_another(known: Offset, found: str | None, location: str) -> Refuse:
         )
     state = "holds no journal" if found is None else "holds another journal"
     return Refuse(
-        f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have to read "
-        "again is gone",
+        f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so the messages that "
+        "Spark may have to read again are gone",
         "Correct journalLocation, or restore the journal.",
     )
 

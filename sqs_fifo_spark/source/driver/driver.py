@@ -178,7 +178,7 @@ class Driver:
         owned.require_claim()
         _log.warning(
             "the checkpoint does not know of epoch %d, which the journal at '%s' knows of, so it is announced again, "
-            "with what it had.",
+            "with the messages that it had.",
             lost.epoch,
             owned.journal.location,
         )

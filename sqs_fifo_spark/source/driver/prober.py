@@ -92,7 +92,9 @@ class Prober:
                 if self.is_finished:
                     return None
             if epoch.is_unread() and (caught or carries):
-                _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
+                _log.warning(
+                    "the last micro-batch read none of the messages that it got, so this AvailableNow query ends."
+                )
                 owned.release([*(message.receipt for message in caught), *epoch.taken_over()])
                 return None
         if verdict.is_empty and not carries:
@@ -259,8 +261,8 @@ class Prober:
             # They hide later messages of their groups: the next poll would find nothing, and the query would end.
             owned.release([each.receipt for each in others])
             raise TransientQueueError(
-                f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "
-                "Start the query again."
+                f"{len(copies)} copies of committed messages could not be deleted, and they hide the messages "
+                "behind them. Start the query again."
             )
         released = [each.receipt for each in others if each.receipt.message_group_id in left]
         owned.release(released)

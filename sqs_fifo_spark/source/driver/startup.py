@@ -153,8 +153,8 @@ def report_data_loss(refusal: Refuse, *, fail_on_data_loss: bool) -> None:
     """Raise DataLossError, or only warn if the user chose `failOnDataLoss=false`."""
     if fail_on_data_loss:
         raise DataLossError(
-            f"{refusal.reason}. {refusal.remedy} To go on with what the queue still holds, set failOnDataLoss to "
-            "false; messages may then be missing from the sink, or stand in it twice."
+            f"{refusal.reason}. {refusal.remedy} To go on with the messages still in the queue, set "
+            "failOnDataLoss to false; messages may then be missing from the sink, or stand in it twice."
         )
     _log.warning("%s. Going on, because failOnDataLoss is false.", refusal.reason)
 
@@ -169,7 +169,8 @@ def _warn(facts: QueueFacts, options: SourceOptions) -> None:
         )
     if facts.retention_s < SHORT_RETENTION_S:
         _log.warning(
-            "the queue keeps messages for only %d s: SQS drops what waits longer, also while this query is down.",
+            "the queue keeps messages for only %d s: SQS drops messages that wait longer, also while this query is "
+            "down.",
             facts.retention_s,
         )
     link = options.link_bytes_per_s

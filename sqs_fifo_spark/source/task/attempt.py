@@ -85,7 +85,7 @@ class Attempt:
         try:
             self._wait_for_deletes()
         except SqsFifoError as error:
-            _log.warning("a task ended before what it had sealed was deleted: %s", error)
+            _log.warning("a task ended before its sealed messages were deleted: %s", error)
         finally:
             self._heartbeat.stop()
 
@@ -332,7 +332,7 @@ def _released_on_error(receiver: Receiver) -> Iterator[None]:
         try:
             receiver.release()
         except SqsFifoError as error:
-            _log.warning("a task that stops could not release what it had received: %s", error)
+            _log.warning("a task that stops could not release the messages that it had received: %s", error)
         raise
 
 

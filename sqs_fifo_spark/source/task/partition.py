@@ -182,8 +182,8 @@ def _assigned_messages(plan: PartitionPlan, journal: Journal, is_begun: threadin
         if source.head.origin.writer != share.writer or places[-1] >= len(receipts):
             raise JournalCorruptError(
                 f"'{share.name}' in the journal is not what the driver saw there, so it lacks messages that epoch "
-                f"{plan.epoch} serves. With deleteAfter=commit, what is not committed is still in the queue. Restore "
-                "the object."
+                f"{plan.epoch} serves. With deleteAfter=commit, messages that are not committed are still in the "
+                "queue. Restore the object."
             )
         held = [receipts[place]._replace(deferred=False) for place in places]
         sizes = [source.head.sizes[place] for place in places]

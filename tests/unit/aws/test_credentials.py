@@ -258,8 +258,8 @@ def fail() -> None:
 @pytest.mark.parametrize(
     ("give", "what"),
     [
-        (lambda: SECRET, "what it returns is a str"),
-        (lambda: {"secret_key": SECRET}, "what it returns has no 'access_key' or no 'secret_key'"),
+        (lambda: SECRET, "its result is a str"),
+        (lambda: {"secret_key": SECRET}, "its result has no 'access_key' or no 'secret_key'"),
         (lambda: keys(expiry_time=datetime(2099, 1, 1)), "that it returns has no time zone"),  # noqa: DTZ001
         (lambda: keys(expiry_time="2099-01-01T00:00:00"), "that it returns has no time zone"),
         (lambda: keys(expiry_time=SECRET), "that it returns is no time"),

@@ -113,7 +113,7 @@ def test_no_message_is_touched(rig: Rig) -> None:
             "ok",
             "high throughput",
         ),
-        ({"MessageRetentionPeriod": "60"}, "retention", "warning", "drops what has waited 60 s"),
+        ({"MessageRetentionPeriod": "60"}, "retention", "warning", "drops a message that has waited 60 s"),
         ({"VisibilityTimeout": "77"}, "VisibilityTimeout", "ok", "77 s"),
         ({"ContentBasedDeduplication": "true"}, "deduplication", "ok", "is on"),
         ({}, "deduplication", "ok", "is off"),

@@ -228,7 +228,7 @@ def test_a_file_that_comes_meanwhile_is_not_replaced(rig: Rig, tmp_path: Path, m
 @pytest.mark.parametrize(
     ("name", "status", "says"),
     [
-        ("rows.csv", Status.USAGE, "does not tell the format"),
+        ("rows.csv", Status.USAGE, "does not show the format"),
         ("missing/rows.jsonl", Status.REFUSED, "No such file or directory"),
         (f"{'x' * 300}.jsonl", Status.REFUSED, "xxx.jsonl': File name too long"),
     ],

@@ -190,6 +190,6 @@ def test_what_has_no_sequence_number_is_sent_and_not_shown(rig: QueueRig) -> Non
     told = rig.on_queue("peek")
     assert (told.exit_code, told.stdout) == (Status.REFUSED, "")
     hidden, why = told.stderr.splitlines()
-    assert hidden.endswith(f"is not released; it stays hidden for up to {HIDDEN_S} s")
+    assert hidden.endswith(f"are not released; they stay hidden for up to {HIDDEN_S} s")
     assert "has left SequenceNumber out of its answer to receive_message" in why
     expect(rig.on_queue("peek"), Status.OK, "others hold the heads of its groups")

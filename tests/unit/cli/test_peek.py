@@ -116,7 +116,7 @@ def test_a_queue_that_does_not_answer_keeps_nobody_from_interrupting(rig: Rig, m
     monkeypatch.setattr("sqs_fifo_spark.cli.peek.ANSWER_S", 0.05)
     result = rig.on_queue("peek", "--json")
     is_over.set()
-    assert f"is hidden for up to {HIDDEN_S} s" in error_of(result, Status.INTERRUPTED)
+    assert f"are hidden for up to {HIDDEN_S} s" in error_of(result, Status.INTERRUPTED)
     assert len(lines(result)) == 1
     assert rig.receive() == [("1", "a", 2)]
 

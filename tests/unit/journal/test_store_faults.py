@@ -373,8 +373,8 @@ def test_a_journal_removed_while_the_query_runs_stops_it(tmp_path: Path) -> None
     subprocess.run(["rm", "-r", tmp_path / "journal"], check=True)
     assert line(lambda: journal.require_claim(number)) == (
         f"the journal at '{tmp_path / 'journal'}' was removed while the query ran, so this query stops. With "
-        "deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
-        "the only copy of it."
+        "deleteAfter=commit, messages that are not committed are still in the queue. With deleteAfter=journal, the "
+        "journal had the only copy of them."
     )
 
 

@@ -190,7 +190,7 @@ def test_payloads_have_a_prefix_of_their_own(name: str, place: str) -> None:
     """Else the journal, or whoever reads refused rows, would find them."""
     assert refusal({"queueUrl": URL, "payloadLocation": "s3://b/p", name: place}) == (
         f"options 'payloadLocation' ('s3://b/p') and '{name}' ({place!r}) are the same place, or one is inside the "
-        "other, so that what stands in one would be taken for the other's. Give each a folder of its own."
+        "other, so that objects of one would be taken for the other's. Give each a folder of its own."
     )
     assert parse_sink_options({"queueUrl": URL, "payloadLocation": "s3://b/p", name: "s3://b/other"})
 

@@ -234,7 +234,7 @@ def test_available_now_with_a_function_that_never_reads_ends_and_says_so(
         batches += 1
         assert batches < 10
     assert world.clock.now() - began_at < VISIBILITY_S
-    assert "read nothing of what it got" in caplog.text
+    assert "read none of the messages that it got" in caplog.text
     assert world.depth() == (2, 0)
     query = Query(world, available_now=True)
     query.play_out()

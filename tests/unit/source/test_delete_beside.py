@@ -129,7 +129,7 @@ def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
     next(rows)
     world.fault = denied
     rows.close()
-    assert "was deleted" in caplog.text
+    assert "were deleted" in caplog.text
     assert len(world.deleted()) == 10
     world.fault = lambda action: ""
     query.drain()
