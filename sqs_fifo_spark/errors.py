@@ -46,7 +46,7 @@ class AccessDeniedError(SqsFifoError):
     has_no_credentials = False
     """True if the AWS chain gave no credentials. It may give some later, if it asks a service of the machine."""
     is_of_queue = False
-    """True if AWS takes the credentials, and they lack a permission on this queue."""
+    """True if AWS takes the credentials, and they lack a permission on this queue, or its key cannot be used."""
 
 
 class QueueNotFoundError(SqsFifoError):

@@ -148,7 +148,7 @@ def error_from_aws(
         )
     if code in _DENIED | _UNTRUSTED | _KEY_DENIED or status == 403:
         denied = AccessDeniedError(f"AWS denied {said}. {_remedy(operation, code)}")
-        denied.is_of_queue = code in _DENIED and not operation.startswith("AssumeRole")
+        denied.is_of_queue = code in _DENIED | _KEY_DENIED and not operation.startswith("AssumeRole")
         return denied
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")

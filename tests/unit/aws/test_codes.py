@@ -160,6 +160,8 @@ def test_a_clock_that_stays_wrong_ends_the_asking(
     [
         ("get_queue_attributes", "AccessDenied", True),
         ("get_queue_attributes", "AccessDeniedException", True),
+        ("receive_message", "KmsDisabled", True),
+        ("receive_message", "KMS.AccessDeniedException", True),
         ("AssumeRole", "AccessDenied", False),
         ("get_queue_attributes", "ExpiredToken", False),
         ("get_queue_attributes", "InvalidClientTokenId", False),
@@ -167,7 +169,7 @@ def test_a_clock_that_stays_wrong_ends_the_asking(
         ("get_queue_attributes", "SomethingNew", False),
     ],
 )
-def test_only_a_missing_permission_is_a_fact_of_the_queue(operation: str, code: str, is_of_queue: bool) -> None:
+def test_only_a_permission_or_a_key_is_a_fact_of_the_queue(operation: str, code: str, is_of_queue: bool) -> None:
     """Credentials that AWS does not take say nothing of it: a row that names the queue is not refused for them."""
     error = error_from_aws(operation, URL, code, "", status=403)
     assert isinstance(error, AccessDeniedError)
