@@ -104,7 +104,7 @@ class Membership:
     def _require_host_of_list(self, url: str) -> None:
         """Require of a queue that the list has no longer that calls go where they went before."""
         hosts = {urlsplit(each.url).netloc for each in self._by_key.values()}
-        if urlsplit(url).netloc not in hosts:
+        if hosts and urlsplit(url).netloc not in hosts:  # all queues of a prefix may be gone
             raise OptionError(
                 f"the checkpoint has the queue '{url}', which is none of 'queueUrls' or 'queueNamePrefix', on a host "
                 "that none of these has. Name it in queueUrls once more, until a micro-batch has been committed."

@@ -431,6 +431,18 @@ def test_a_queue_of_the_checkpoint_on_another_host_is_not_called() -> None:
         rig.union.plan(known, known)
 
 
+def test_a_query_waits_for_queues_where_all_of_its_checkpoint_are_gone() -> None:
+    """Nobody can name them once more: a list of queues that are gone is refused, too."""
+    rig = Rig(queueNamePrefix="orders-", region="eu-west-1")
+    rig.prepare = lambda url, driver: setattr(driver, "gone", QueueNotFoundError("it is not there."))
+    known = Offsets({url_of("orders-a"): at(1), url_of("orders-b"): at(1)})
+    assert soon(lambda: rig.union.latest_offset(known)) == known
+    rig.names.append("orders-c")
+    rig.union.queues.list_at = 0.0  # the next discovery is due
+    rig.prepare = lambda url, driver: setattr(driver, "has_work", True)
+    assert places(rig.union.latest_offset(known))["orders-c"] == 1
+
+
 def test_a_queue_that_comes_begins_at_its_own_start() -> None:
     rig = Rig("a")
     start = rig.start()
