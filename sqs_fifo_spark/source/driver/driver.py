@@ -411,6 +411,8 @@ class Driver:
         owned = self._owned(None)
         owned.require_claim()
         self._heartbeat.check()
+        if self.gone is not None:
+            raise self.gone  # its tasks would receive, in each run
         count, expected = self._work.blind_size()
         count = self._partitions(count, owned.carried_count())
         offset, limit = self.log(None).blind_offset(count), self._options.max_messages_per_trigger

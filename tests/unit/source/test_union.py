@@ -22,7 +22,7 @@ from sqs_fifo_spark.source.driver.union import QueueUnion
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import Query, World
+from tests.unit.by_hand import WRAPPED, Query, World
 
 SOON_S = 10.0
 """Longer than anything here takes, unless it hangs."""
@@ -665,6 +665,18 @@ def test_a_queue_that_refuses_deletes_is_read_no_further(world: World) -> None:
     assert world.received() == received
     assert isinstance(query.driver.gone, AccessDeniedError)
     assert query.driver.report()["unconfirmedDeletes"] == 4
+
+
+def test_available_now_before_4_2_does_not_read_a_queue_that_refuses_deletes(world: World) -> None:
+    """It announces before it knows its place: each run would serve more of what is never deleted."""
+    world.send("a1")
+    Query(world, **WRAPPED).resume().trigger()
+    world.fault = lambda action: "denied" if action == "DeleteMessageBatch" else ""
+    world.send("b1")
+    query = Query(world, **WRAPPED)
+    query.driver._queue.may_go = True
+    with pytest.raises(AccessDeniedError, match="DeleteMessage"):
+        query.resume()
 
 
 def test_available_now_ends_at_a_queue_that_refuses_deletes(world: World) -> None:
