@@ -582,6 +582,16 @@ def test_a_told_epoch_stands_when_the_list_becomes_another_one() -> None:
     assert rig.union.latest_offset() == first
 
 
+def test_what_the_log_has_lost_of_a_queue_without_an_answer_is_asked_for_under_the_wrapper() -> None:
+    """Its next entry has the first answer. The sink may have that micro-batch, and would skip the other queue's."""
+    rig = Rig("a", tells_start=False)
+    rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: blindly(driver))
+    assert places(rig.union.latest_offset()) == {"a": 9}
+    known = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
+    rig.union.plan(known, known)
+    assert ("require_none_lost", 3) in rig["b"].calls
+
+
 def blindly(driver: FakeDriver) -> Offset:
     driver.announced = Offset("j", 9, 1, plan=2, is_blind=True)
     return driver.announced
