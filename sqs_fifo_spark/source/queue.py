@@ -25,6 +25,7 @@ from sqs_fifo_spark.errors import (
     QueueNotFoundError,
     QueueRequestError,
     SqsFifoError,
+    TransientQueueError,
 )
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
@@ -55,10 +56,10 @@ NO_HANDLE = "sqs-fifo-spark-permission-check"
 
 
 def is_about_queue(error: Exception) -> bool:
-    """Return True if the error is about one queue, and says nothing of others: it is not there, or not ours to call."""
+    """Return True if the error is of one queue, and others may be well: it is gone, not ours to call, or silent."""
     if isinstance(error, AccessDeniedError):
         return error.is_of_queue
-    return isinstance(error, (NotFifoQueueError, QueueNotFoundError))
+    return isinstance(error, (NotFifoQueueError, QueueNotFoundError, TransientQueueError))
 
 
 class Counts(NamedTuple):

@@ -13,7 +13,14 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    DataLossError,
+    EpochSettledError,
+    FencedError,
+    JournalCorruptError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.journal_objects import Journal
@@ -943,7 +950,7 @@ class Schedule:
 
     def _judge_refusal(self, process: Process, error: Exception) -> None:
         """One queue of several that is not there, or not ours to call, ends nothing."""
-        if self.neighbour is not None and is_about_queue(error):
+        if self.neighbour is not None and is_about_queue(error) and not isinstance(error, TransientQueueError):
             self.laws.violate(f"progress: {process.name} ends as one queue of two is refused: {error}")
 
     def judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.aws.calls import QueueFacts
-from sqs_fifo_spark.errors import AccessDeniedError, DataLossError, JournalUnavailableError, QueueNotFoundError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    DataLossError,
+    JournalUnavailableError,
+    QueueNotFoundError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
@@ -49,8 +55,8 @@ class Preflight:
     def __init__(self, queue: Queue, store: Store, options: SourceOptions) -> None:
         """Check the queue. Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError.
 
-        One of several queues may be gone while its last micro-batch is to run again, or to be settled: that needs the
-        journal alone. So it is refused only if it has none.
+        One of several queues may be gone, or silent, while its last micro-batch is to run again, or to be settled: that
+        needs the journal alone. So it is refused only if it has none.
         """
         self.store = store
         self._arn: str | None = None
@@ -58,7 +64,7 @@ class Preflight:
         try:
             facts = queue.describe()
             queue.require_permissions()
-        except (AccessDeniedError, QueueNotFoundError) as error:
+        except (AccessDeniedError, QueueNotFoundError, TransientQueueError) as error:
             if not queue.may_go or not is_about_queue(error) or Journal.look(store) is None:
                 raise
             queue.gone = error

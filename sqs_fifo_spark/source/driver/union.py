@@ -8,7 +8,8 @@ asked at once, each in a thread. A micro-batch begins once one of them has work,
 that are left wait for their polls. What a poll brings then is held by its driver, and comes with the next micro-batch.
 So a message that waits is served within two micro-batches, whatever other queues bring.
 
-A queue that is not there any more, or refuses our calls, is left alone for a while, and tried again; others go on.
+A queue that is not there any more, refuses our calls, or is silent when it is opened, is left alone for a while, and
+tried again; others go on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions, queue_key
 from sqs_fifo_spark.source.driver.epochs import Limits
 from sqs_fifo_spark.source.driver.figures import sum_up
@@ -76,6 +77,8 @@ class QueueUnion:
         """True once all drivers were asked for their latest offsets."""
         self._refusal: SqsFifoError | None = None
         """The error of the queue that was set aside last."""
+        self._silence: TransientQueueError | None = None
+        """That of the last one that gave no answer."""
 
     def __repr__(self) -> str:
         return f"<QueueUnion of {len(self.queues.listed)} queues: {list(self.queues)!r}>"
@@ -155,6 +158,8 @@ class QueueUnion:
             self.queues.busy = frozenset(map(queue_key, found))
             self._last = known.moved(found, without=self.queues.leave(known))
         else:
+            if self.queues.is_available_now and self._silence is not None:
+                raise self._silence  # else it would end as if nothing were left there
             self._last = known
         return self._last
 
@@ -293,6 +298,8 @@ class QueueUnion:
         _log.warning("the queue '%s' is left alone for %g s, and the others go on: %s", member.url, ASIDE_S, error)
         member.discard()
         member.aside_until, self._refusal = self._clock.monotonic() + ASIDE_S, error
+        if isinstance(error, TransientQueueError):
+            self._silence = error
 
     def _require_some(self) -> None:
         """Raise the last refusal if no queue is left that is not refused."""

@@ -11,7 +11,14 @@ import boto3
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError, FencedError, OptionError, QueueNotFoundError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    FencedError,
+    OptionError,
+    QueueNotFoundError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options, queue_key
 from sqs_fifo_spark.source.driver import union
@@ -356,9 +363,10 @@ def test_a_poll_that_has_ended_begins_again_beside_a_micro_batch(rig: Rig, monke
     assert rig["b"].has_begun_to_poll.wait(SOON_S)
 
 
-def test_a_queue_that_is_gone_stops_no_other(rig: Rig) -> None:
+@pytest.mark.parametrize("error", [QueueNotFoundError("a is not there."), TransientQueueError("a is silent.")])
+def test_a_queue_that_is_gone_stops_no_other(rig: Rig, error: SqsFifoError) -> None:
     start = rig.start()
-    rig["a"].error = QueueNotFoundError("a is not there.")
+    rig["a"].error = error
     rig["b"].has_work = True
     first = rig.union.latest_offset(start)
     assert places(first) == {"a": 0, "b": 1}
@@ -469,6 +477,24 @@ def test_available_now_ends_when_all_queues_have_ended(rig: Rig) -> None:
     rig.union.plan(start, first)
     assert rig.union.latest_offset(first) == first
     assert [each.calls[0] for each in (rig["a"], rig["b"])] == ["prepare", "prepare"]
+
+
+def test_available_now_fails_for_a_silent_queue_once_the_others_are_drained() -> None:
+    """Else it would end as if nothing were left there."""
+    rig = Rig("a", "b")
+
+    def prepare(url: str, driver: FakeDriver) -> None:
+        driver.poll_s, driver.has_work = 0.01, url == url_of("a")
+        driver.error = TransientQueueError("b is silent.") if url == url_of("b") else None
+
+    rig.prepare = prepare
+    rig.union.prepare_available_now()
+    start = rig.start()
+    first = rig.union.latest_offset(start)
+    assert places(first) == {"a": 1, "b": 0}
+    rig.union.plan(start, first)
+    with pytest.raises(TransientQueueError, match="b is silent"):
+        rig.union.latest_offset(first)
 
 
 def test_available_now_ends_at_once_if_no_queue_has_the_prefix() -> None:
@@ -707,7 +733,8 @@ def test_available_now_ends_at_a_queue_that_refuses_deletes(world: World) -> Non
     assert not query.resume().trigger()
 
 
-def test_a_queue_that_is_gone_still_serves_what_the_journal_has(world: World) -> None:
+@pytest.mark.parametrize("fate", ["missing", "throttled"])
+def test_a_queue_that_is_gone_still_serves_what_the_journal_has(world: World, fate: str) -> None:
     query = Query(world).resume()
     world.send("a1")
     assert query.trigger()
@@ -716,7 +743,7 @@ def test_a_queue_that_is_gone_still_serves_what_the_journal_has(world: World) ->
     assert query.trigger()  # defers it, for somebody else has received it before
     assert world.bodies() == ["a1"]
     world.die(down_s=LAPSE_S)
-    world.fault = lambda action: "missing"
+    world.fault = lambda action: fate
     query = Query(world)
     query.driver._queue.may_go = True
     assert query.resume().trigger()
