@@ -114,8 +114,7 @@ class QueueUnion:
         for member in self.queues.asked():
             member.has_looked = False
         free = self.queues.free()
-        if not all(each.has_driver for each in free):
-            self._require_claim()
+        self._require_claim(free)
         # Before 4.2 Spark may ask once more for what it was told, and logs the first answer.
         told = [] if self._tells_start else [each for each in free if each.has_announced]
         for member in free:
@@ -307,11 +306,13 @@ class QueueUnion:
         if self._refusal is not None and listed and all(each.aside_until is not None for each in listed):
             raise self._refusal
 
-    def _require_claim(self) -> None:
-        """Raise FencedError if another run owns the journals, before this one claims one more.
+    def _require_claim(self, asked: Sequence[Member]) -> None:
+        """Raise FencedError if another run owns the journals, and one that is `asked` would claim one more.
 
         That run would stop with it. To look at one of them will do: a run claims all that it finds when it begins.
         """
+        if all(each.has_driver for each in asked):
+            return
         drivers = [each.driver for each in self.queues if each.has_driver]
         for owner in [each for each in drivers if each.has_claim][:1]:
             owner.require_claim()
@@ -352,6 +353,7 @@ class QueueUnion:
         If `is_strict` every error is raised.
         """
         asked = list(members)
+        self._require_claim(asked)
         for member in asked:
             member.ask(lambda member=member: call(member))  # type: ignore[misc]
         with self._changed:

@@ -764,6 +764,25 @@ def test_an_overtaken_run_claims_no_other_journal(rig: Rig) -> None:
     assert url_of("c") not in rig.made
 
 
+def test_an_overtaken_run_settles_nothing_of_a_queue_that_it_would_claim_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still between its offset and the commit, and a refused queue is to be tried again by then."""
+    start = rig.start()
+    rig["b"].has_work = True
+    first = rig.union.latest_offset(start)
+    rig.union.plan(start, first)
+    rig["b"].error, rig["a"].has_work = QueueNotFoundError("b is not there."), True
+    second = rig.union.latest_offset(first)
+    assert places(second) == {"a": 1, "b": 1}
+    rig.union.queues[queue_key(url_of("b"))].aside_until = 0.0  # it is to be tried again
+    rig["a"].is_fenced = True
+    made = len(rig.made[url_of("b")])
+    with pytest.raises(FencedError, match="another run"):
+        rig.union.commit(first)
+    assert len(rig.made[url_of("b")]) == made
+
+
 def test_available_now_does_not_ask_a_queue_again_and_again_that_refuses(world: World) -> None:
     """Somebody else holds a message: for a visibility timeout the query would wait for that."""
     world.send("a1")
