@@ -84,7 +84,7 @@ rewritten(
 rewritten(
     "ask a queue that has left for nothing",
     f"{_UNION}.latest_offset",
-    "    if not self._has_begun:\n        self._ask_those_that_left(known, max_messages)\n",
+    "    if not self._has_begun:\n        self._ask_others(known, max_messages)\n",
     "",
 )
 rewritten(

@@ -120,7 +120,7 @@ class QueueUnion:
         for member in free:
             self._ask_for_work(member, known, max_messages)
         if not self._has_begun:
-            self._ask_those_that_left(known, max_messages)
+            self._ask_others(known, max_messages)
         until = math.inf if self.queues.is_available_now else began_at + self._options.wait_time_s
         found: dict[str, Offset] = {}
         is_first, self._has_begun = not self._has_begun, True
@@ -254,15 +254,15 @@ class QueueUnion:
 
         member.ask(next_offset)
 
-    def _ask_those_that_left(self, known: Offsets, max_messages: int | None) -> None:
-        """Ask queues that have left the list since the last run for what Spark's log has lost, and no more."""
+    def _ask_others(self, known: Offsets, max_messages: int | None) -> None:
+        """Ask queues that have left the list, or are refused, for what Spark's log has lost, and no more."""
         limit = max_messages or self._options.max_messages_per_trigger
 
         def ask(member: Member, offset: Offset) -> None:
             member.ask(lambda: member.driver.announce_again(offset, limit) or offset)
 
         for key, _, offset in known:
-            if key not in self.queues.listed and self.queues[key].is_free:
+            if not self.queues[key].is_asked:
                 ask(self.queues[key], offset)
 
     def _of_one_batch(self, found: dict[str, Offset]) -> dict[str, Offset]:

@@ -583,6 +583,28 @@ def test_a_queue_that_has_left_the_list_is_asked_for_what_the_log_has_lost() -> 
     assert ("commit", 4, False) in rig["b"].calls
 
 
+def test_available_now_asks_a_refused_queue_for_what_the_log_has_lost() -> None:
+    """Its lost micro-batch comes before what is new of others, which a sink would skip in its place."""
+    rig = Rig("a", "b")
+
+    def refuse() -> None:
+        raise QueueNotFoundError("b is not there.")
+
+    def prepare(url: str, driver: FakeDriver) -> None:
+        driver.has_work = url == url_of("a")
+        if url == url_of("b"):
+            driver.lost, driver.prepare_available_now = at(4), refuse  # type: ignore[method-assign]
+
+    rig.prepare = prepare
+    rig.union.prepare_available_now()
+    known = Offsets({url_of("a"): at(3), url_of("b"): at(3)})
+    end = rig.union.latest_offset(known)
+    assert places(end) == {"a": 3, "b": 4}
+    rig.union.plan(known, end)
+    rig.union.commit(known)
+    assert places(rig.union.latest_offset(end)) == {"a": 4, "b": 4}
+
+
 def test_a_queue_with_nothing_lost_leaves_the_offsets_at_once_if_it_is_settled() -> None:
     rig = Rig("a")
 
