@@ -164,7 +164,7 @@ class Laws:
         self._polled: dict[str, Offered] = {}
         """The queue when the last long poll of each query began."""
         self._brought: set[str] = set()
-        """The queries whose last long poll has brought something."""
+        """The queries whose last long poll has brought something, after their last micro-batch with tasks began."""
         self._put: defaultdict[str, set[str]] = defaultdict(set)
         """Messages in the links that each task has put, also in those that were dropped since."""
         self._told: defaultdict[str, set[str]] = defaultdict(set)
@@ -400,6 +400,11 @@ class Laws:
         elsewhere, now = held & self._others, self._world.clock.now()
         return Offered(now, frozenset(waiting), times, held, elsewhere, len(self._taken), self.receives)
 
+    def begins_tasks(self) -> Offered:
+        """Return what there is when a micro-batch with tasks begins; no poll before it tells what that leaves."""
+        self._brought.discard(self._query())
+        return self.offers()
+
     def _polls(self) -> None:
         self._polled[self._query()] = self.offers()
 
@@ -418,7 +423,7 @@ class Laws:
         micro-batch was of newer messages only. With `waits_for_holds` it also waits until what dead attempts held is
         free again, while there is always more at least for a visibility timeout after `newer_at`; but not for what
         somebody else had locked when it looked last, or has locked since. What is excused: as many messages were served
-        as had waited, and there was always more.
+        as had waited, and a long poll after the last micro-batch with tasks brought more.
         """
         free = self._world.free()
         old = run.began.waiting & self.waiting()

@@ -97,7 +97,7 @@ class History:
             laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
 
     def begins_tasks(self) -> None:
-        self.offered = self.site.laws.offers()
+        self.offered = self.site.laws.begins_tasks()
 
     def ends_tasks(self) -> None:
         self.lapse_at, self.tasked = self._hub.now() + VISIBILITY_S, len(self.offsets) - 1

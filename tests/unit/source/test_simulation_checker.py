@@ -67,3 +67,36 @@ def test_available_now_may_leave_what_somebody_else_locks(held_s: int, waits_s: 
     laws.ended_well(run)
     broken = "available now: it ended well, and these had waited: ['e2']"
     assert laws.violations == ([] if is_excused else [broken])
+
+
+@pytest.mark.parametrize("polls_again", [True, False])
+def test_available_now_may_leave_what_a_poll_after_its_last_tasks_did_not_bring(polls_again: bool) -> None:
+    """As many were served as had waited, and that poll brought more: one before the tasks shows nothing of it."""
+    world = World()
+    laws = Laws(world, is_calm=False)
+    world.actor = lambda: "query 1"
+    laws.sent(world.put("a1", "a1"))
+    began = laws.begins()
+    laws.sent(world.put("b1", "b1"))
+    world.on_polled(True)
+    last = laws.begins_tasks()
+    if polls_again:
+        world.on_poll()
+        world.on_polled(True)
+    run = AvailableNowRun(
+        query="query 1",
+        began=began,
+        last=last,
+        polled=laws.polled(last),
+        received_old=began.received,
+        rows=1,
+        counted=1,
+        lapse_at=BEGAN_AT,
+        newer_at=BEGAN_AT,
+        is_newer=True,
+        waits_for_holds=True,
+    )
+    world.clock.advance(60)
+    laws.ended_well(run)
+    broken = "available now: it ended well, and these had waited: ['a1']"
+    assert laws.violations == ([] if polls_again else [broken])
