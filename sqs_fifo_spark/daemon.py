@@ -23,6 +23,8 @@ def _import_spark() -> None:
 
 
 def _import_source() -> None:
+    import pyarrow.compute  # noqa: F401  Arrow itself imports it, to take rows at given places
+
     import sqs_fifo_spark.source.reader
     import sqs_fifo_spark.source.task.partition  # noqa: F401
 
@@ -32,8 +34,19 @@ def _import_sink() -> None:
     import sqs_fifo_spark.sink.writer  # noqa: F401
 
 
-_PRELOADS = {"Spark": _import_spark, "the source": _import_source, "the sink": _import_sink}
-"""Between them, these import all that tasks of a source or a sink do."""
+def _read_sdk_data() -> None:
+    from sqs_fifo_spark.aws.client import read_sdk_data
+
+    read_sdk_data()
+
+
+_PRELOADS = {
+    "Spark": _import_spark,
+    "the source": _import_source,
+    "the sink": _import_sink,
+    "botocore's data": _read_sdk_data,
+}
+"""Between them, these import all that tasks of a source or a sink do, and all that their clients are made of."""
 
 
 def preload() -> None:

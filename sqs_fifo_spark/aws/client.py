@@ -95,6 +95,12 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     return with_lean_calls(client, credentials)
 
 
+def read_sdk_data() -> None:
+    """Have botocore read its data on SQS, for the clients of this process, and of those forked from it. Asks nobody."""
+    session = open_session(AWS_CHAIN)
+    session.create_client("sqs", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+
+
 def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
     """Return a new client of CloudWatch, with credentials of the AWS chain, which tries each call once."""
     config = Config(

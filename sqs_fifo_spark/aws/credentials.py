@@ -55,7 +55,7 @@ def open_session(identity: Identity) -> botocore.session.Session:
     session = botocore.session.get_session()
     if identity.profile is not None:
         session.set_config_variable("profile", identity.profile)
-    session.lazy_register_component("data_loader", functools.partial(_loader, session))
+    session.lazy_register_component("data_loader", lambda: _loader(session.get_config_variable("data_path")))
     return session
 
 
@@ -66,9 +66,13 @@ class _Every(list[str]):
         return True
 
 
-def _loader(session: botocore.session.Session) -> Any:
-    """Return botocore's loader of its data, which, to find one service, does not look into the folders of all 400."""
-    loader = botocore.loaders.create_loader(session.get_config_variable("data_path"))
+@functools.cache
+def _loader(data_path: str | None) -> Any:
+    """Return botocore's loader of its data, which, to find one service, does not look into the folders of all 400.
+
+    It keeps what it has read. All sessions share it, also those of processes that are forked from this one.
+    """
+    loader = botocore.loaders.create_loader(data_path)
     loader.list_available_services = lambda type_name: _Every()
     return loader
 

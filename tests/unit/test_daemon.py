@@ -1,4 +1,4 @@
-"""Spark's daemon that has imported what tasks need: how it starts, and that workers differ in their random numbers."""
+"""Spark's daemon that has imported what tasks need: how it starts, and what workers share, and do not."""
 
 from __future__ import annotations
 
@@ -57,3 +57,25 @@ for _ in range(2):
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=STARTS_S)
     assert len(set(done.stdout.split())) == 2
+
+
+@pytest.mark.slow
+def test_workers_share_the_sdks_data() -> None:
+    """A client of a worker reads no file of it. Nor does a task import Arrow's functions, which rows are taken with."""
+    script = """
+import os
+import sys
+from sqs_fifo_spark.daemon import preload
+preload()
+assert "pyarrow.compute" in sys.modules
+if not os.fork():
+    import botocore.loaders
+    from sqs_fifo_spark.aws import client as aws
+    botocore.loaders.JSONFileLoader.load_file = None
+    aws.sqs_client(aws.ClientConfig("eu-west-1", "http://127.0.0.1:1"))
+    print("built", flush=True)
+    os._exit(0)
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=STARTS_S)
+    assert done.stdout.split() == ["built"], done.stderr

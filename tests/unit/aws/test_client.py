@@ -294,6 +294,16 @@ def test_a_client_is_built_without_a_look_at_all_services(monkeypatch: pytest.Mo
     aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="looking")))
 
 
+def test_the_sdk_reads_its_data_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 8 MiB in each process that reads it, and no credentials to do so."""
+    with monkeypatch.context() as without_chain:
+        without_chain.setattr("botocore.session.Session.get_credentials", None)
+        aws.read_sdk_data()
+    monkeypatch.setattr("botocore.loaders.JSONFileLoader.load_file", None)
+    for name in ("one", "other"):
+        aws.sqs_client(aws.ClientConfig("eu-west-1", None, replace(AWS_CHAIN, role_session_name=name)))
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [
