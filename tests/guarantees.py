@@ -153,6 +153,7 @@ LAWS = {
             "take another queue's place",
             "leave to nobody what Spark has committed of a queue without a place",
             "ask a queue that has left for nothing",
+            "ask a refused queue for nothing",
         ),
     ),
     "source-6": Law(

@@ -725,13 +725,14 @@ class Schedule:
         until_drained: bool = False,
         triggers: int = 0,
         lends: bool = False,
+        drains: bool = False,
         story: Callable[[SharedQuery], None] | None = None,
         wrapped: bool = False,
     ) -> Thread:
         """Start the query, for so many triggers, until all is drained, for a story, or for as long as the dice say.
 
-        With `lends` it runs with AvailableNow, and the first task that has what waited dies (see `_lend`). If it is
-        `wrapped` it is that for one micro-batch, under the wrapper.
+        With `drains` it runs with AvailableNow; with `lends` too, and the first task that has what waited dies (see
+        `_lend`). If it is `wrapped` it is that for one micro-batch, under the wrapper.
         """
         self._queries += 1
         process = Process(f"query {self._queries}")
@@ -745,7 +746,7 @@ class Schedule:
             self._with_rivals.update([process, *rivals])
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
-        checkpoint, is_free = self.checkpoint, not (until_drained or triggers or story or wrapped)
+        checkpoint, is_free = self.checkpoint, not (until_drained or triggers or story or wrapped or drains)
         for site in self.sites:
             site.laws.checkpoint_of[process.name] = site.history_in(checkpoint)
         triggers = triggers or self.rng.randint(1, 8)
@@ -754,7 +755,7 @@ class Schedule:
         # What an earlier query has sealed counts as read, so a later one that takes it over reads it all.
         is_first = checkpoint is self.laws.checkpoints[0]
         reads = self._reads if is_first else lambda batch, count: range(count)
-        available_now = is_free and self.tells_start and self.rng.random() < 0.2
+        available_now = drains or (is_free and self.tells_start and self.rng.random() < 0.2)
         is_followed = available_now and self.rng.random() < 0.5
         is_wrapped = wrapped or (is_free and self.wraps and self.rng.random() < 0.4)
         loses_attempt = available_now and not self.is_calm and not with_leftovers and self.rng.random() < 0.5

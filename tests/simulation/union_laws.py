@@ -179,10 +179,14 @@ class UnionLaws:
 
     def _begin_after_a_loss(self) -> None:
         """Spark's log has lost a micro-batch of both queues, which the sink has. One of them is not there by then."""
+        schedule = self._schedule
         self._end_without_neighbour()
-        self._schedule.lose_batch()
-        self._schedule.start_query(triggers=MOST_BATCHES)
-        self._schedule.run_query()
+        schedule.lose_batch()
+        if schedule.tells_start and self._dice.random() < 0.5:
+            schedule.start_query(drains=True)
+        else:
+            schedule.start_query(triggers=MOST_BATCHES)
+        schedule.run_query()
 
     def _end_without_neighbour(self) -> None:
         schedule, neighbour = self._schedule, self._schedule.neighbour

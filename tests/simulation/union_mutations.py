@@ -88,6 +88,12 @@ rewritten(
     "",
 )
 rewritten(
+    "ask a refused queue for nothing",
+    f"{_UNION}._ask_others",
+    "if not self.queues[key].is_asked:",
+    "if key not in self.queues.listed and self.queues[key].is_free:",
+)
+rewritten(
     "announce a queue's first epoch blindly where Spark has said its place",
     f"{_UNION}._ask_for_work",
     "start is None and self._has_been_told",
