@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import queue_key
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
@@ -32,7 +33,9 @@ class Member:
         self.start: Offset | None = None
         """The place at which the queue began, while Spark's log has none of it."""
         self.aside_until: float | None = None
-        """Monotonic time until which it is left alone, as SQS refuses it."""
+        """Monotonic time until which it is left alone, as SQS refuses it, or gives no answer."""
+        self.refusal: SqsFifoError | None = None
+        """Why it is left alone."""
         self.is_over = False
         """True if an AvailableNow query is finished with it."""
         self.is_asked = False

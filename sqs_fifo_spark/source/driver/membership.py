@@ -88,7 +88,7 @@ class Membership:
                 self._by_key[key] = self._member(url)
         for member in self._by_key.values():
             if member.aside_until is not None and now >= member.aside_until and not self.is_available_now:
-                member.aside_until = None
+                member.aside_until = member.refusal = None
 
     def _member(self, url: str) -> Member:
         def make(before_poll: Callable[[], None]) -> Driver:

@@ -75,10 +75,6 @@ class QueueUnion:
         self._polls_until = -math.inf
         self._has_begun = False
         """True once all drivers were asked for their latest offsets."""
-        self._refusal: SqsFifoError | None = None
-        """The error of the queue that was set aside last."""
-        self._silence: TransientQueueError | None = None
-        """That of the last one that gave no answer."""
 
     def __repr__(self) -> str:
         return f"<QueueUnion of {len(self.queues.listed)} queues: {list(self.queues)!r}>"
@@ -157,8 +153,8 @@ class QueueUnion:
             self.queues.busy = frozenset(map(queue_key, found))
             self._last = known.moved(found, without=self.queues.leave(known))
         else:
-            if self.queues.is_available_now and self._silence is not None:
-                raise self._silence  # else it would end as if nothing were left there
+            if self.queues.is_available_now and (silence := self._silence()) is not None:
+                raise silence  # else it would end as if nothing were left there
             self._last = known
         return self._last
 
@@ -296,15 +292,17 @@ class QueueUnion:
             raise error
         _log.warning("the queue '%s' is left alone for %g s, and the others go on: %s", member.url, ASIDE_S, error)
         member.discard()
-        member.aside_until, self._refusal = self._clock.monotonic() + ASIDE_S, error
-        if isinstance(error, TransientQueueError):
-            self._silence = error
+        member.aside_until, member.refusal = self._clock.monotonic() + ASIDE_S, error
 
     def _require_some(self) -> None:
-        """Raise the last refusal if no queue is left that is not refused."""
-        listed = [self.queues[key] for key in self.queues.listed]
-        if self._refusal is not None and listed and all(each.aside_until is not None for each in listed):
-            raise self._refusal
+        """Raise an error if no queue is left that is not refused; one that is silent may answer the next run."""
+        refusals = [error for key in self.queues.listed if (error := self.queues[key].refusal) is not None]
+        if refusals and len(refusals) == len(self.queues.listed):
+            raise self._silence() or refusals[-1]
+
+    def _silence(self) -> SqsFifoError | None:
+        """Return the error of a queue that is left alone as it gave no answer, if there is one."""
+        return next((each.refusal for each in self.queues if isinstance(each.refusal, TransientQueueError)), None)
 
     def _require_claim(self, asked: Sequence[Member]) -> None:
         """Raise FencedError if another run owns the journals, and one that is `asked` would claim one more.

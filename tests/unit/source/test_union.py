@@ -497,6 +497,16 @@ def test_available_now_fails_for_a_silent_queue_once_the_others_are_drained() ->
         rig.union.latest_offset(first)
 
 
+@pytest.mark.parametrize("silent", ["a", "b"])
+def test_a_silent_queue_is_the_reason_if_all_others_are_refused(rig: Rig, silent: str) -> None:
+    """It may answer the next run: the query does not end for good as one queue of two is refused."""
+    start = rig.start()
+    for name in "ab":
+        rig[name].error = TransientQueueError("silent.") if name == silent else QueueNotFoundError("not there.")
+    with pytest.raises(TransientQueueError):
+        rig.union.latest_offset(start)
+
+
 def test_available_now_ends_at_once_if_no_queue_has_the_prefix() -> None:
     rig = Rig(queueNamePrefix="new-", region="eu-west-1")
     rig.union.prepare_available_now()
