@@ -1,18 +1,13 @@
 #!/usr/bin/env bash
 # @backstage/plugin-events-backend-module-aws-sqs 0.4.26 with @backstage/plugin-events-node 0.4.26 (npm)
-# Bet: a message whose body is no JSON costs that message alone. The others of its receive are published once, and each
-#   is deleted when its subscribers are through.
-# Behaviour: the first such body ends the work on its receive. What stands before it has been published and is not
-#   deleted, what stands behind it is not published, and the log says that the receive failed. It counts as an empty
-#   one, after which the module waits for a minute. So it goes each time that they come again. Without such a body all
-#   are deleted while subscribers are still at work, and also when one fails.
-# Cost: up to nine sound events share the fate of a bad one. Those before it are published again with each attempt,
-#   those behind it never are, and at maxReceiveCount all of them are in the dead-letter queue. And a stop of Backstage
-#   loses the events that its subscribers have under way. Let only a producer of your own, which sends nothing but JSON,
-#   into the queue.
-# Seen: bodies 1 2 not-JSON 4 5, received three times: published 1 2 1 2 1 2, deleted none
-#       bodies 1 2, subscriber is slow: begins 1, begins 2, deleted 1 2, ends 1, ends 2
-#       bodies 1 2, subscriber fails: begins 1, begins 2, deleted 1 2
+# Bet: each message is deleted when the subscribers of its event are through with it.
+# Behaviour: publish() in one process awaits no subscriber. All messages of a receive are deleted while the subscribers
+#   are still at work, and also when one fails, which is a line in the log.
+# Cost: a restart or a crash of Backstage loses the events that its subscribers have under way, a failure the event that
+#   failed, and a dead-letter queue never gets one, whatever maxReceiveCount is. Let a subscriber only write the event to
+#   a table, and work from that.
+# Seen: subscriber is slow: begins 1, begins 2, deleted 1 2, ends 1, ends 2
+#       subscriber fails: begins 1, begins 2, deleted 1 2
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -28,11 +23,9 @@ const { DefaultEventsService } = require("@backstage/plugin-events-node");
 const MODULE = "./node_modules/@backstage/plugin-events-backend-module-aws-sqs/dist/publisher";
 const { AwsSqsConsumingEventPublisher } = require(`${MODULE}/AwsSqsConsumingEventPublisher.cjs.js`);
 
-const THREE = "bodies 1 2 not-JSON 4 5, received three times";
 const md5 = (text) => createHash("md5").update(text).digest("hex");
 let queue, seen;
 
-// Each receive gets all that is in the queue, as when the visibility timeout has ended in between.
 function answer(operation, given) {
   if (operation === "ReceiveMessage") return { Messages: queue };
   const ids = given.Entries.map(({ Id }) => Id);
@@ -51,9 +44,9 @@ const server = createServer(async (request, response) => {
 const ignore = () => {};
 const logger = { debug: ignore, info: ignore, warn: ignore, error: ignore, child: () => logger };
 
-// Publishes `receives` times what is in the queue, with one subscriber, and resolves when that one is through.
-async function run(bodies, receives, subscriber) {
-  queue = bodies.map((Body, at) => ({ MessageId: `${at + 1}`, ReceiptHandle: "h", Body, MD5OfBody: md5(Body) }));
+// Publishes two events of one receive, with one subscriber, and resolves when that one is through.
+async function run(subscriber) {
+  queue = ["1", "2"].map((Body, at) => ({ MessageId: `${at + 1}`, ReceiptHandle: "h", Body, MD5OfBody: md5(Body) }));
   seen = [];
   const events = DefaultEventsService.create({ logger, useEventBus: "never" });
   const under = [];
@@ -69,7 +62,7 @@ async function run(bodies, receives, subscriber) {
   const config = new ConfigReader({ events: { modules: topics } });
   const scheduler = {
     async scheduleTask({ fn }) {
-      for (let receive = 0; receive < receives; receive += 1) await fn();
+      await fn();
     },
   };
   for (const publisher of AwsSqsConsumingEventPublisher.fromConfig({ config, events, logger, scheduler })) {
@@ -81,10 +74,7 @@ async function run(bodies, receives, subscriber) {
 
 async function main() {
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
-  const published = await run(["1", "2", "not JSON", "4", "5"], 3, async (number) => seen.push(`${number}`));
-  const deleted = published.filter((entry) => entry.startsWith("deleted"));
-  const numbers = published.filter((entry) => !entry.startsWith("deleted"));
-  const slow = await run(["1", "2"], 1, async (number) => {
+  const slow = await run(async (number) => {
     seen.push(`begins ${number}`);
     const until = Date.now() + 5000;
     // Until the delete has come, and for five seconds at the most.
@@ -93,18 +83,17 @@ async function main() {
     }
     seen.push(`ends ${number}`);
   });
-  const failing = await run(["1", "2"], 1, async (number) => {
+  const failing = await run(async (number) => {
     seen.push(`begins ${number}`);
     throw new Error("not now");
   });
   const ends = {
-    [THREE]: `published ${numbers.join(" ")}, deleted ${deleted.length || "none"}`,
-    "bodies 1 2, subscriber is slow": slow.join(", "),
-    "bodies 1 2, subscriber fails": failing.join(", "),
+    "subscriber is slow": slow.join(", "),
+    "subscriber fails": failing.join(", "),
   };
   for (const [what, end] of Object.entries(ends)) console.log(`${what}: ${end}`);
   const begins = "begins 1, begins 2, deleted 1 2";
-  const expected = ["published 1 2 1 2 1 2, deleted none", `${begins}, ends 1, ends 2`, begins];
+  const expected = [`${begins}, ends 1, ends 2`, begins];
   process.exit(Object.values(ends).join("|") === expected.join("|") ? 0 : 1);
 }
 main();
