@@ -41,9 +41,11 @@ GOES_ON = "after put drivers/0", "after put skipped/", "after put ledger/", "aft
 BESIDE = "after put epochs/", "is planned", "is read", "is in the sink"
 """While a query does that, a command may begin."""
 
-
-APART = "before sync", "after sync", "after SendMessageBatch", "before put skipped/"
-"""Before these steps a message stands in two places, or may: more happens to a command there."""
+APART = (
+    *("before write", "half of a write", "before sync", "after sync"),
+    *("after SendMessageBatch", "before put skipped/"),
+)
+"""Before these steps a message stands in two places, or may, or half of its row does: more happens there."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,7 @@ class Operators:
             is_apart = event.startswith(APART)
             fate = self.dice.random() * (0.1 if is_apart else 1.0)
             if fate < 0.004:
-                self._world.note(f"kill -9 of {process.name}")
-                self._hub.outside(lambda: self._hub.kill(process))
+                self._hub.outside(lambda: self._kill(process, is_apart=is_apart))
             elif fate < 0.016:
                 self._hub.outside(lambda: self._stand_still(process, is_apart=is_apart))
         elif "query" in process.name:
@@ -182,6 +183,13 @@ class Operators:
 
     def _at_work(self) -> list[Process]:
         return [process for process in self._hub.alive() if process.name in self._machines]
+
+    def _kill(self, process: Process, *, is_apart: bool) -> None:
+        """Kill a command; where its message may be in two places, somebody gives it again."""
+        self._world.note(f"kill -9 of {process.name}")
+        self._hub.kill(process)
+        if is_apart and self.dice.random() < 0.8:
+            self._start_one_more(self._asked[process.name])
 
     def _stand_still(self, process: Process, *, is_apart: bool) -> None:
         """Let a command stand still for others; where its message is in two places, for one that moves it, too."""

@@ -58,6 +58,8 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 UNION_SHARE = 0.5
 """Of the schedules: their query reads two queues."""
+OPERATORS_SHARE = 0.25
+"""Of the schedules that are not calm: operators repair their journal."""
 MOST_SENT = 2_000
 """Messages after which producers stop: a query may take so long under its faults that no drain after it would end."""
 
@@ -138,7 +140,7 @@ class Schedule:
         self._has_outages = not self.is_calm and self._outages.random() < 0.15
         """True if machines are cut off again and again, the log's too, while tasks on others go on."""
         operators = random.Random(f"{seed}/operators")
-        has_operators = not self.is_calm and operators.random() < 0.25
+        has_operators = not self.is_calm and operators.random() < OPERATORS_SHARE
         self._operators = Operators(self, operators) if has_operators else None
         """Those who repair the journal now and then."""
         self._steps_left = -1
