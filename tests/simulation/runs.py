@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.simulation import schedule
+from tests.simulation import schedule, sink_schedule
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planting import Mutation
+from tests.simulation.refusal_mutations import REFUSAL_MUTATIONS
 from tests.simulation.repair_mutations import REPAIR_MUTATIONS
 from tests.simulation.schedule import Schedule
 from tests.simulation.sink_mutations import SINK_MUTATIONS
@@ -97,12 +98,14 @@ def _in_order(first: int, last: int, jobs: int, step: int) -> Iterator[tuple[int
 def plant(mutation: Mutation) -> None:
     """Put the bug in place, in schedules that can meet it.
 
-    One of a query over two queues where all are that, any other one where none is; and one of a repair where all have
-    operators that may have some.
+    One of a query over two queues where all are that, any other one where none is; one of a repair where all have
+    operators that may have some; and one of refused rows where all keep these.
     """
     schedule.UNION_SHARE = 1.0 if mutation in UNION_MUTATIONS else 0.0
     if mutation in REPAIR_MUTATIONS:
         schedule.OPERATORS_SHARE = 1.0
+    if mutation in REFUSAL_MUTATIONS:
+        sink_schedule.KEEPS_SHARE = 1.0
     mutation.plant()
 
 

@@ -72,6 +72,11 @@ class Traffic:
             if rows and rng.random() < self._flaws:
                 at = rng.randrange(len(rows))
                 rows[at] = self._empty(rows[at]) if rng.random() < 0.5 else self._poison()
+                if self._keeps and rng.random() < 0.5:  # one of two equal ones may be sent, and the other one held
+                    equal = self._row()._replace(group=rows[at].group)
+                    rows.insert(rng.randint(at + 1, len(rows)), equal)
+                    rows.insert(rng.randint(0, at), equal)
+                    at += 1
                 if self._by_column and rows[at].flaw == "poison" and self._equal:  # a good row has its id, too
                     equal = rows[at]._replace(body=f"good-{rows[at].body}", flaw="")
                     rows.insert(rng.randint(0, len(rows)), equal)

@@ -42,6 +42,8 @@ A thread that is left behind puts its record once more: two such calls end withi
 STALLS_S = (1, 5, 31, 70, 130, 200, 400)
 GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
 """Seconds for which a query is down."""
+KEEPS_SHARE = 0.35
+"""Of the schedules: refused rows are kept."""
 MOST_TASKS = 4
 """Beyond which no copy is started."""
 OUTAGES_S = (10, 60, 150, 200)
@@ -79,7 +81,7 @@ class SinkSchedule:
         self.has_journal = rng.random() < 0.8
         self.by_column = rng.random() < 0.7
         self.is_batch_write = rng.random() < 0.15
-        self.keeps = rng.random() < 0.35
+        self.keeps = rng.random() < KEEPS_SHARE
         self.payloads = Payloads(seed, is_calm=self.is_calm)
         self.queues = Queues(seed, is_calm=self.is_calm)
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
