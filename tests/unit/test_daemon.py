@@ -79,3 +79,20 @@ os.wait()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=STARTS_S)
     assert done.stdout.split() == ["built"], done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chosen", "pool"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "jemalloc"}, "jemalloc")])
+def test_arrow_takes_memory_from_the_c_library_unless_told_otherwise(chosen: dict[str, str], pool: str) -> None:
+    script = """
+from sqs_fifo_spark.daemon import preload
+preload()
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=STARTS_S, env={**environment, **chosen}
+    )
+    assert done.stdout.split() == [pool]
