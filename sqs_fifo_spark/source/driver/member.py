@@ -94,6 +94,11 @@ class Member:
         return self._driver is not None and self._driver.announced is not None
 
     @property
+    def has_announced_blindly(self) -> bool:
+        """True if its driver has announced such an epoch before Spark gave its place."""
+        return self._driver is not None and self._driver.announced is not None and self._driver.announced.is_blind
+
+    @property
     def is_settled(self) -> bool:
         """True if nothing but a long poll is waited for, at whose beginning no message was there."""
         return self.has_answered or not self.is_asked or (self.is_polling and not self.is_looking)

@@ -127,9 +127,14 @@ class Membership:
         return [each for each in self._by_key.values() if each.is_asked]
 
     def forget(self, member: Member, end: Offset) -> None:
-        """Give up a queue that is settled up to `end`, and has no place from now on; one of the list begins anew."""
-        member.discard()
+        """Give up a queue that is settled up to `end`, and has no place from now on; one of the list begins anew.
+
+        One of which a run's first answer has told Spark an epoch has begun so.
+        """
         self._ends[member.key] = end
+        if member.has_announced_blindly:
+            return
+        member.discard()
         del self._by_key[member.key]
         if member.key in self.listed:
             self._by_key[member.key] = self._member(member.url)

@@ -328,7 +328,8 @@ class QueueUnion:
         self.queues.refresh(start)
         self._end_questions([self.queues[key] for key in places], start)
         for key in places:
-            self.queues.renew(key)
+            if not self.queues[key].has_announced_blindly:
+                self.queues.renew(key)
         members = [self.queues[key] for key in places]
         self._on_each(members, lambda each: each.driver.commit(places[each.key], logs_next=False), is_strict=True)
         for member in members:

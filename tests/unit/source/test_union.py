@@ -650,6 +650,24 @@ def test_what_the_log_has_lost_of_a_queue_without_an_answer_is_asked_for_under_t
     assert ("require_none_lost", 3) in rig["b"].calls
 
 
+def test_a_queue_that_is_left_out_of_a_batch_that_runs_again_keeps_what_was_told_of_it() -> None:
+    """Under Spark's wrapper its log gets the run's first answer, once the batch before has run again."""
+    rig = Rig("a", "b", tells_start=False)
+    rig.prepare = lambda url, driver: setattr(driver, "announce_blindly", lambda: blindly(driver))
+    told = rig.union.latest_offset()
+    assert places(told) == {"a": 9, "b": 9}
+    before = Offsets({url_of("a"): at(4), url_of("b"): at(4)})
+    last = Offsets({url_of("a"): at(5)})
+    rig.union.plan(last, last)
+    driver = rig["b"]
+    rig.union.plan(before, last)
+    assert ("commit", 4, False) in driver.calls
+    assert rig["b"] is driver
+    rig.union.commit(last)
+    key = queue_key(url_of("b"))
+    assert rig.union.latest_offset().of(key) == told.of(key)
+
+
 def blindly(driver: FakeDriver) -> Offset:
     driver.announced = Offset("j", 9, 1, plan=2, is_blind=True)
     return driver.announced
