@@ -222,6 +222,7 @@ LAWS = {
             "take a queue that does not answer for a wrong one",
             "end with calls under way",
             "end without waiting for the threads",
+            "record rows again and again once the task is over",
             "wait for no thread while one writes to S3",
             "let a thread that has written to S3 stay for ever once its task is over",
             "write to S3 again and again once the task is over",

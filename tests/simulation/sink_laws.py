@@ -675,6 +675,11 @@ class SinkLaws:
             is_known = (
                 self._hub.current_name in self.merging
             )  # else it may be the record, and another thread has put it
+        if attempt is not None and attempt.ended_at < math.inf and digests:
+            put = (self._hub.current_name, frozenset(digests))
+            attempt.late_puts[put] += 1
+            if attempt.late_puts[put] > 2:  # rows of a call that was under way, and once more
+                self.violate(f"end: {put[0]} records rows again and again, though its task is over")
         self._tidies[self._hub.current_name] = is_known
         self._putting[self._hub.current_name] = digests
         self._are_putting.add(self._hub.current_name)

@@ -645,6 +645,13 @@ def _(send, sender, rows, window):
 # In the text of one function: no name stands for what these change
 
 SINK_MUTATIONS.rewritten(
+    "record rows again and again once the task is over",
+    "sink.recorder.Recorder._add",
+    "is_over = self._crew.pause_until_over",
+    "self._crew.pause_until_over",
+)
+
+SINK_MUTATIONS.rewritten(
     "tell the caller only of ordinary errors",
     "sink.crew.Crew._run",
     "except BaseException as error:",

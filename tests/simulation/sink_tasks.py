@@ -105,6 +105,8 @@ class SinkAttempt:
         """Times at which puts of its sent rows have failed, by the row's digest."""
         self.ended_at = math.inf
         """Time at which it has returned or raised."""
+        self.late_puts: Counter[tuple[str, frozenset[bytes]]] = Counter()
+        """Puts of the same rows that a thread has begun since."""
         self.tidying: list[str] = []
         """Beginnings of errors that only say that it could not tidy up."""
         self.last_events: dict[str, int] = {}
