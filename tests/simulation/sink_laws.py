@@ -162,6 +162,8 @@ class SinkLaws:
         self._retries: _Spans = {}
         """Times for which a task may wait before it tries again."""
         self._all_spans = self._pauses, self._upstream, self._calls, self._looks, self._retries
+        self._groups: dict[tuple[str, int], str] = {}
+        """The group of each message, by the queue, if rows name theirs, and the sequence number."""
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -376,7 +378,12 @@ class SinkLaws:
             attempt.overtook[key] = overtaken
         elif is_new and not is_told:
             attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
-        if not is_told:
+        queue, is_named, _ = key[0].partition("\n")
+        message = (queue if is_named else "", number)
+        if is_new:
+            self._groups[message] = key[0]
+        # An equal row may be of another group: then the number says nothing of its own one.
+        if not is_told and self._groups.get(message, key[0]) == key[0]:
             attempt.numbers[key] = number
         unrecorded = [
             each for each in earlier if attempt.digests.get(each) not in book.recorded and each not in book.kept
