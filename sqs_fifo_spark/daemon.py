@@ -54,7 +54,7 @@ def preload() -> None:
 
     What cannot be imported is left to the workers, whose error Spark shows; a line in the executor's log says so.
     """
-    # Arrow's other pools keep some 9 MiB more in each worker.
+    # Arrow's other pools keep more memory in each worker.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for name, do_import in _PRELOADS.items():
         try:

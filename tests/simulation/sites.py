@@ -23,7 +23,7 @@ GONE_S = (5, 31, 70, 200)
 DISCOVERY_S = 20
 TROUBLES = "denied", "missing", "unlisted"
 ACTIONS = "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"
-"""What a policy may deny by itself; the batch of an action has the permission of the action."""
+"""Actions that a policy may deny one by one; the batch of an action has the permission of the action."""
 
 
 @dataclass

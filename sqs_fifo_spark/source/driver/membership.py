@@ -129,7 +129,7 @@ class Membership:
     def forget(self, member: Member, end: Offset) -> None:
         """Give up a queue that is settled up to `end`, and has no place from now on; one of the list begins anew.
 
-        One of which a run's first answer has told Spark an epoch has begun so.
+        If the run's first answer has told Spark an epoch of it, it has begun anew with that, and keeps its driver.
         """
         self._ends[member.key] = end
         if member.has_announced_blindly:
