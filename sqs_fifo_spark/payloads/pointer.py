@@ -15,6 +15,8 @@ from sqs_fifo_spark.option_rules import S3_PREFIXES
 SIZE_ATTRIBUTE = "ExtendedPayloadSize"
 SIZE_ATTRIBUTES = (SIZE_ATTRIBUTE, "SQSLargePayloadSize")
 """Names of the attribute that marks a pointer; its value is the payload's size in bytes."""
+_LONGEST_BUCKET, _LONGEST_KEY = 255, 1_024
+"""Bytes that S3 takes of either. What is longer leads nowhere, and an error would show all of it."""
 _CLASS = "software.amazon.payloadoffloading.PayloadS3Pointer"
 _CLASSES = (_CLASS, "com.amazon.sqs.javamessaging.MessageS3Pointer")
 
@@ -42,7 +44,9 @@ def pointer_in(body: str, attributes: Mapping[str, str | None]) -> Pointer | Non
     try:
         kind, place = json.loads(body)
         bucket, key = place["s3BucketName"], place["s3Key"]
-        if kind not in _CLASSES or len(place) != 2 or not _is_text(bucket) or not _is_text(key) or "/" in bucket:
+        if kind not in _CLASSES or len(place) != 2 or "/" in bucket:
+            return None
+        if not _is_text(bucket, _LONGEST_BUCKET) or not _is_text(key, _LONGEST_KEY):
             return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -50,11 +54,9 @@ def pointer_in(body: str, attributes: Mapping[str, str | None]) -> Pointer | Non
     return Pointer(bucket, key, int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 19 else 0)
 
 
-def _is_text(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    value.encode()  # what JSON escapes may be half of a character
-    return bool(value)
+def _is_text(value: Any, most: int) -> bool:
+    # What JSON escapes may be half of a character, which has no bytes.
+    return isinstance(value, str) and 0 < len(value.encode()) <= most
 
 
 def body_of(pointer: Pointer) -> str:

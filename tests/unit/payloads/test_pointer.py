@@ -37,11 +37,20 @@ def test_a_size_that_is_no_number_of_bytes_counts_as_none(stated: str | None, si
         *(json.dumps([TODAY, {"s3BucketName": "bucket"}]), json.dumps([TODAY, {**PLACE, "s3Key": 7}])),
         *(json.dumps([TODAY, {**PLACE, "s3Key": ""}]), json.dumps([TODAY, {**PLACE, "s3BucketName": "a/b"}])),
         json.dumps([TODAY, {**PLACE, "s3Key": "\ud800"}]),
+        json.dumps([TODAY, {**PLACE, "s3Key": "ü" * 513}]),
+        json.dumps([TODAY, {**PLACE, "s3BucketName": "b" * 256}]),
     ],
 )
 def test_any_other_body_stays_as_it_is(body: str) -> None:
     """Even with the attribute."""
     assert pointer_in(body, {SIZE_ATTRIBUTES[0]: "7"}) is None
+
+
+def test_the_longest_names_that_s3_takes_are_a_pointer() -> None:
+    """Longer ones are a body: it would be shown, and perhaps all of it, where the payload cannot be read."""
+    bucket, key = "b" * 255, "k" * 1024
+    body = json.dumps([TODAY, {"s3BucketName": bucket, "s3Key": key}])
+    assert pointer_in(body, {SIZE_ATTRIBUTES[0]: "7"}) == Pointer(bucket, key, 7)
 
 
 def test_without_the_attribute_an_array_is_a_body() -> None:
