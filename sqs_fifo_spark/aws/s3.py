@@ -160,7 +160,10 @@ def _errors(url: str, action: str) -> Iterator[None]:
 
 
 def _no_use(why: str, url: str, action: str) -> str:
-    return f"{why}, so the payload {url!r} cannot be {_ACTIONS[action][0]}."
+    return (
+        f"{why}, so the payload {url!r} cannot be {_ACTIONS[action][0]}. Correct the credentials of driver and "
+        "executors; journalCredentials says whether S3 gets those of the calls to SQS."
+    )
 
 
 def _error(action: str, code: str) -> PayloadError:

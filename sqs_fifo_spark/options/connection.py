@@ -207,8 +207,8 @@ def require_one_base(identity: Identity) -> None:
         )
 
 
-def require_s3(options: ConnectionOptions, **locations: str | None) -> None:
-    """Require options for S3 only with a location there."""
+def require_s3(options: ConnectionOptions, *, or_else: str = "", **locations: str | None) -> None:
+    """Require options for S3 only with a location there; `or_else` is another remedy, behind the first."""
     given = {name: location for name, location in locations.items() if location is not None}
     if any(location.startswith(rules.S3_PREFIXES) for location in given.values()):
         return
@@ -219,4 +219,6 @@ def require_s3(options: ConnectionOptions, **locations: str | None) -> None:
         ("journalCredentials", options.journal_credentials == "chain"),
     ):
         if is_given:
-            raise OptionError(f"option '{name}' is given, and {why}, so it would have no effect. Leave {name} out.")
+            raise OptionError(
+                f"option '{name}' is given, and {why}, so it would have no effect. Leave {name} out{or_else}."
+            )

@@ -226,7 +226,8 @@ def require_source(options: SourceOptions) -> None:
     require_one_region(options)
     require_one_base(options)
     if options.payloads == "none":
-        require_s3(options, journalLocation=options.journal_location)
+        or_else = ", or set payloads to s3 if it is for payloads"
+        require_s3(options, or_else=or_else, journalLocation=options.journal_location)
     if options.max_payload_bytes > _MAX_PAYLOAD:
         raise OptionError(
             f"option 'maxPayloadBytes' is '{options.max_payload_bytes}'; it must be at most {_MAX_PAYLOAD} (512m), so "

@@ -287,7 +287,7 @@ def idle(option: str, needed: str) -> str:
         (
             {"journalCredentials": "chain"},
             f"option 'journalCredentials' is given, and 'journalLocation' is '{JOURNAL}', which is not on S3, so it "
-            "would have no effect. Leave journalCredentials out.",
+            "would have no effect. Leave journalCredentials out, or set payloads to s3 if it is for payloads.",
         ),
         ({"roleSessionName": SECRET}, idle("roleSessionName", "roleArn")),
         ({"roleExternalId": SECRET}, idle("roleExternalId", "roleArn")),

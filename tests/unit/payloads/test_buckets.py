@@ -109,7 +109,7 @@ def test_wrong_credentials_are_no_reason_of_the_object(buckets: Buckets, code: s
     """Else all bodies would be null, with `payloadErrors=null`."""
     buckets._s3._made = buckets._deleting._made = Refusing(code)
     pointer = Pointer("bodies", "no/such")
-    with pytest.raises(AccessDeniedError, match=f"{code}.*'s3://bodies/no/such' cannot be read"):
+    with pytest.raises(AccessDeniedError, match=f"{code}.*'s3://bodies/no/such' cannot be read. Correct .*journalCred"):
         buckets.read(pointer, 10)
     assert not buckets.delete([pointer])[pointer].is_final
 
