@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -10,6 +11,7 @@ import pytest
 
 from tests.helpers import extended_session, moto_server, wait_until
 from tests.spark.support import LONG_S, Rig, failure, in_both_modes
+from tests.unit.test_readme import DOCS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +108,21 @@ def test_what_awss_client_sends_comes_whole_and_in_order(rig: Rig, bucket: Bucke
         assert (row["payloadBucket"], bool(row["payloadKey"])) == (
             ("bodies", True) if number % 3 == 0 else (None, False)
         )
+
+
+def test_the_pages_recipe_has_large_bodies_go_over_s3_and_come_back(rig: Rig, bucket: Bucket) -> None:
+    """As it stands there: the sink writes them, and the source reads them."""
+    section = (DOCS / "bodies.md").read_text(encoding="utf-8").partition("### Both on this machine\n")[2]
+    (code,) = re.findall(r"```python\n(.+?)```", section.partition("\n##")[0], re.DOTALL)
+    bucket.s3.delete_bucket(Bucket="bodies")  # the recipe makes it
+    names: dict[str, Any] = {"spark": rig.spark, "queue_url": rig.url, "s3_url": bucket.endpoint, "home": rig.home}
+    exec(code, names)
+    assert len(bucket.held()) == 1
+    rows: list[Any] = []
+    lengths = names["messages"].selectExpr("messageDeduplicationId", "length(body)")
+    with rig.to_function(lengths, lambda frame, _: rows.extend(map(tuple, frame.collect()))) as query:
+        rig.drain(query)
+    assert sorted(rows) == [("1", 5), ("2", 2_000_000)]
 
 
 def test_a_payload_that_is_missing_stops_the_query_and_loses_nothing(rig: Rig, bucket: Bucket) -> None:
