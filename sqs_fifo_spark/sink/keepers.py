@@ -107,11 +107,13 @@ class PathKeeper:
         return not self._before
 
     def has(self, content: str, copy: int) -> bool:
-        name = f"{content}-{copy}"
-        if self._object(name) not in self._before:
-            return False
-        owner = self._owner(name)
-        return owner.run != self._origin.run or owner.partition == self._origin.partition
+        own, place = _Owner(self._origin.run, self._origin.partition, copy), copy
+        while self._object(name := f"{content}-{place}") in self._before:
+            owner = self._owner(name)
+            if owner == own or owner.run != own.run:
+                return True
+            place = max(place + 1, self._next.get(content, 1))  # own rows that come later stand behind those before
+        return False
 
     def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         place = max(row.copy, self._next.get(content, 1))

@@ -280,6 +280,18 @@ def test_a_good_row_is_not_refused_for_an_equal_one_of_another_task(sqs: Sqs, ke
     assert (sqs.bodies(), len(lines(kept))) == (["x1"], 2)
 
 
+def test_a_row_beside_an_equal_one_of_another_task_stays_refused(sqs: Sqs, kept: Store) -> None:
+    """It has the second place, where its task finds it when it is tried again, though the queue takes it by now."""
+    sqs.refuse("a1")
+    plan = plan_of(sqs, kept, **CONTINUE)
+    for partition in 0, 1, 1:
+        sent = run(sqs, None, batch("a1", "a1"), plan=plan, refused=kept, place=Place(partition, "q", 1))
+        assert (sqs.bodies(), sent.refused) == ([], 2)
+        if partition:
+            sqs.failing = lambda body: None
+    assert len(lines(kept)) == 4
+
+
 def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
     """Both writes of a function for `foreachBatch` may have one place for refused rows."""
     sqs.refuse("a1")
