@@ -86,6 +86,20 @@ def test_an_answer_that_the_catalog_loses_costs_nothing(rig: Rig, monkeypatch: p
     assert is_lost == []
 
 
+@pytest.mark.law("source-5")
+@pytest.mark.parametrize("name", ["commit.retry.num-retries", "commit.retry.total-timeout-ms"])
+def test_a_table_for_which_pyiceberg_may_not_look_again_is_refused(rig: Rig, name: str) -> None:
+    """If the answer to a commit were lost, it would delete the files of the commit that has landed."""
+    pytest.importorskip("pyiceberg")
+    recipe = Recipe("Iceberg", rig)
+    with recipe.names["catalog"].load_table("auction.bids").transaction() as change:
+        change.set_properties({name: "0"})
+    write = once(recipe.names["load"], recipe.names["write"], query="q", changed=recipe.names["Changed"])
+    with pytest.raises(ValueError, match=f"remove the table's property {name}: "):
+        write(rig.spark.createDataFrame([("1", "group", "1", "body")], COLUMNS), 0)
+    assert iceberg_rows(recipe) == []
+
+
 def test_a_query_keeps_its_name_as_long_as_its_checkpoint(rig: Rig) -> None:
     """So a run finds what the last one wrote, and a new checkpoint nothing of the old one's."""
     last: dict[str, int] = {}
