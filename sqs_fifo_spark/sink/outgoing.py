@@ -240,7 +240,10 @@ def _row(
             size = len(entry["MessageBody"].encode()) + sum(map(_size, wire, wire.values()))
     if size > form.max_message_bytes:
         most = form.max_message_bytes
-        why = too_large(size, most) if payload is None else _attributes_too_large(size, most)
+        if payload is None:
+            why = f"{too_large(size, most)}; with payloadLocation its body goes to S3"
+        else:
+            why = _attributes_too_large(size, most)
         raise RefusedRowError(row, why, digest)
     held_bytes = _held_bytes(entry, kept) + (0 if payload is None else sys.getsizeof(payload.data))
     if form.queue_url is None:

@@ -161,7 +161,8 @@ def test_a_row_over_the_queues_limit() -> None:
     assert one(form, body=body, messageAttributes=pairs).size == 1_024
     said = reason(lambda: one(form, body=body + "x", messageAttributes=pairs))
     assert said == (
-        "it has 1,025 bytes with its attributes, and the queue takes at most 1,024 (its MaximumMessageSize)"
+        "it has 1,025 bytes with its attributes, and the queue takes at most 1,024 (its MaximumMessageSize); with "
+        "payloadLocation its body goes to S3"
     )
 
 
