@@ -216,14 +216,13 @@ def is_name(queue: str) -> bool:
 
 def queue_url(option: Option, value: str) -> str:
     """Return the URL of a queue that is given by URL or ARN."""
-    if value.startswith("arn:"):
-        value = _url_of_arn(option, value)
-    path = urlsplit(url(option, _without_query(option, value))).path.rstrip("/")
+    found = _url_of_arn(option, value) if value.startswith("arn:") else value
+    path = urlsplit(url(option, _without_query(option, found))).path.rstrip("/")
     if path.count("/") < 2:
         example = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
         raise refuse(option, value, f"it must be a queue's URL, such as {example}.")
     _require_fifo(option, path, value)
-    return value
+    return found
 
 
 def _require_fifo(option: Option, name: str, value: str) -> None:
