@@ -185,7 +185,7 @@ class SourceOptions(ConnectionOptions):
         "payloadErrors",
         rules.one_of("fail", "null"),
         "What to do with a message whose payload is missing, refused by S3, too large, or no text. `fail`: stop, and "
-        "serve nothing of the micro-batch. `null`: the body is null, and the column `payloadError` says why.",
+        "serve nothing of the micro-batch. `null`, the word: the body is null, and the column `payloadError` says why.",
         default="fail",
         needs="payloads",
     )
