@@ -92,6 +92,12 @@ HINTS = (
         None,
         "Give it in the column messageDeduplicationId, or set 'deduplication' to content.",
     ),
+    Hint(
+        ("large_payload_support", "payloadSupportEnabled", "s3BucketName", "s3KeyPrefix"),
+        "Set 'payloads' to s3: each message names its bucket.",
+        "Give 'payloadLocation', such as s3://bucket/prefix.",
+    ),
+    Hint(("always_through_s3",), None, "Give 'payloadLocation', and set 'payloadThresholdBytes' to 1."),
     Hint(("delaySeconds",), None, "A FIFO queue delays all messages alike: set the queue's own DelaySeconds."),
 )
 
