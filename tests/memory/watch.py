@@ -91,11 +91,23 @@ def shares(root: psutil.Process) -> Mapping[str, Shares]:
     found: defaultdict[str, Shares] = defaultdict(Shares)
     for role, pid in _python_processes(root, only_tasks=True):
         with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has ended meanwhile
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             times = psutil.Process(pid).cpu_times()
-            (kib,) = re.findall(r"^Pss:\s+(\d+) kB$", rollup, re.MULTILINE)
-            found[role] += Shares(1, int(kib) * 1024, times.user + times.system)
+            found[role] += Shares(1, _pss(pid), times.user + times.system)
     return found
+
+
+def pss_of_python(root: psutil.Process) -> int:
+    """Return the PSS in bytes of `root` and of all processes below it but JVMs: all Python of an application."""
+    total = 0
+    for process in (root, *root.children(recursive=True)):
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has ended meanwhile
+            total += 0 if process.name() == "java" else _pss(process.pid)
+    return total
+
+
+def _pss(pid: int) -> int:
+    (kib,) = re.findall(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(kib) * 1024
 
 
 def _high_water_mark(pid: int) -> int:

@@ -3,8 +3,9 @@
 `python -m tests.memory.workers [--beside FOLDER]` drains the same backlog, 20,000 messages in one micro-batch of eight
 partitions, by workers that import all by themselves, by those of `sqs_fifo_spark.daemon`, and by those of another
 version whose sources are in `FOLDER`. It prints the PSS of all of them together: at its peak, with the queue drained,
-and when Spark has ended the workers, a minute later. It ends with status 1 if the module does not save two fifths
-of the first two.
+and when Spark has ended the workers, a minute later. Beside them stands the PSS of all Python processes of the
+application, those of its driver and of Spark's planner included. It ends with status 1 if the module does not save two
+fifths of the first two.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sqs_fifo_spark.local import LocalQueueServer
 from tests.conftest import home_without_zip, pytest_configure
 from tests.helpers import depth, wait_until
 from tests.memory.preload import preload
-from tests.memory.watch import DAEMON, READER, WORKER, Shares, shares
+from tests.memory.watch import DAEMON, READER, WORKER, Shares, pss_of_python, shares
 
 MIB = 1 << 20
 TARGET = 0.6
@@ -52,12 +53,17 @@ spark.stop()
 
 
 class Taken(NamedTuple):
-    """PSS of daemon and workers in bytes, at each time; that of the reader, and CPU seconds, with the queue drained."""
+    """PSS of daemon and workers in bytes, at each time; of the reader, once the queue is drained; of all, at two times.
+
+    `cpu_s` is that of daemon and workers.
+    """
 
     peak: int
     drained: int
     later: int
     reader: int
+    all_peak: int
+    all_later: int
     cpu_s: float
 
 
@@ -76,7 +82,7 @@ def measure(sources: Path, daemon: str, home: Path) -> Taken:
         command = [sys.executable, "-c", QUERY, str(home), url, daemon]
         environment = {**os.environ, "PYTHONPATH": str(sources), "SPARK_HOME": str(home_without_zip(home))}
         query = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=sources, env=environment)
-        root, peak = psutil.Process(query.pid), 0
+        root, peak, all_peak = psutil.Process(query.pid), 0, 0
 
         def attributes(**given: Any) -> Any:
             return server.run(lambda model: model.call("GetQueueAttributes", given))
@@ -86,9 +92,9 @@ def measure(sources: Path, daemon: str, home: Path) -> Taken:
                 raise SystemExit((home / "log.txt").read_text()[-4000:])
 
         def is_drained() -> bool:
-            nonlocal peak
+            nonlocal peak, all_peak
             require_alive()
-            peak = max(peak, of_tasks(root).pss)
+            peak, all_peak = max(peak, of_tasks(root).pss), max(all_peak, pss_of_python(root))
             return depth(attributes, url) == (0, 0)
 
         def has_no_worker() -> bool:
@@ -100,7 +106,8 @@ def measure(sources: Path, daemon: str, home: Path) -> Taken:
             drained = of_tasks(root)
             reader = shares(root)[READER]
             wait_until(has_no_worker, DEADLINE_S, "Spark ends idle workers", pause_s=PAUSE_S)
-            return Taken(peak, drained.pss, of_tasks(root).pss, reader.pss, drained.cpu_s)
+            later = of_tasks(root).pss, reader.pss, all_peak, pss_of_python(root)
+            return Taken(peak, drained.pss, *later, drained.cpu_s)
         finally:
             assert query.stdin
             query.stdin.close()
@@ -121,17 +128,18 @@ def main() -> int:
         builds["other version"] = given.beside.absolute(), ""
     found: dict[str, Taken] = {}
     began = SYSTEM_CLOCK.monotonic()
-    print(f"{'PSS, MiB':14} {'peak':>6} {'drained':>8} {'later':>6} {'reader':>7} {'CPU s':>6}", flush=True)
+    heads = "peak", "drained", "later", "reader", "all peak", "all later"
+    print(f"{'PSS, MiB':14} " + " ".join(f"{head:>10}" for head in heads) + "  CPU s", flush=True)
     with tempfile.TemporaryDirectory(prefix="sqs-fifo-workers-") as home:
         for name, (sources, daemon) in builds.items():
             taken = found[name] = measure(sources, daemon, Path(home, name.replace(" ", "-")))
-            mib = [each / MIB for each in taken[:4]]
-            print(f"{name:14} {mib[0]:6.0f} {mib[1]:8.0f} {mib[2]:6.0f} {mib[3]:7.0f} {taken.cpu_s:6.1f}", flush=True)
+            mib = " ".join(f"{each / MIB:10.0f}" for each in taken[:-1])
+            print(f"{name:14} {mib} {taken.cpu_s:6.1f}", flush=True)
     mine = found["daemon module"]
     for name in found.keys() - {"daemon module"}:
         other = found[name]
         ratios = [one / beside for one, beside in zip(mine, other, strict=True)]
-        line = "peak {:.2f}, drained {:.2f}, later {:.2f}, reader {:.2f}, CPU {:.2f}".format(*ratios)
+        line = ", ".join(f"{head} {each:.2f}" for head, each in zip((*heads, "CPU"), ratios, strict=True))
         print(f"daemon module to {name}: {line}")
     print(f"{SYSTEM_CLOCK.monotonic() - began:.0f} s")
     alone = found["by themselves"]
