@@ -29,7 +29,7 @@ class Law(NamedTuple):
 
 MODULES = {
     "source": ("laws", "repair_laws", "payloads", "schedule", "tasks", "shared", "union_laws"),
-    "sink": ("sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
+    "sink": ("sink_keepers", "sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
 }
 """Modules of `tests.simulation` with the checks of each side."""
 
@@ -245,6 +245,9 @@ LAWS = {
             "take the equal row of another task for one's own",
             "leave out a row for an equal one that is refused",
             "do not count refused rows",
+            "say that a refused row is in another queue before it is",
+            "judge anew what an earlier attempt has sent to another queue",
+            "send a refused row to another queue before its mark is put",
             "look again until a look is quick",
             "tell who waits for a put only of ordinary errors",
             "fail a task that cannot tidy up",
@@ -327,6 +330,8 @@ LAWS = {
             "know a row by its pointer",
             "let SQS know a row by its pointer",
             "make each attempt a run of its own",
+            "send a refused row to another queue under a new id each time",
+            "do not record that a refused row is in another queue",
         ),
     ),
     "sink-4": Law(
@@ -351,6 +356,7 @@ LAWS = {
             "do not wait for a put that others make",
             "try again however long the process stood still",
             "begin anew to try what was throttled and may be sent",
+            "try to send a refused row to another queue for ever",
         ),
     ),
     "sink-5": Law(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from tests.simulation.planting import Mutations
+from sqs_fifo_spark.sink.keepers import ANY_REFUSED
+from tests.simulation.planting import Mutations, but
 
 REFUSAL_MUTATIONS = Mutations()
 planted = REFUSAL_MUTATIONS.planted
@@ -74,3 +75,50 @@ def _(keep, sender, refused):
 def _(keep, sender, refused):
     keep(sender, refused)
     sender.progress._counts.refused = 0
+
+
+@planted("say that a refused row is in another queue before it is", "sink.keepers.QueueKeeper.keep")
+def _(keep, keeper, *given):
+    return True
+
+
+@planted("judge anew what an earlier attempt has sent to another queue", "sink.keepers.QueueKeeper.has")
+def _(has, keeper, *given):
+    return False
+
+
+REFUSAL_MUTATIONS.rewritten(
+    "send a refused row to another queue under a new id each time",
+    "sink.keepers.QueueKeeper.keep",
+    '"MessageDeduplicationId": own_id}',
+    '"MessageDeduplicationId": uuid.uuid4().hex}',
+)
+
+REFUSAL_MUTATIONS.rewritten(
+    "do not record that a refused row is in another queue",
+    "sink.keepers.QueueKeeper.keep",
+    "self._record.add([_digest_of(own_id)], by=math.inf)",
+    "pass",
+)
+
+REFUSAL_MUTATIONS.rewritten(
+    "try to send a refused row to another queue for ever",
+    "sink.keepers.QueueKeeper.keep",
+    "deadline = Window(looked_at).last_try",
+    "deadline = math.inf",
+)
+
+
+@planted("send a refused row to another queue before its mark is put", "sink.keepers.QueueKeeper.__init__")
+def _(make, keeper, queue, url, record, write):
+    late = []
+
+    def add(digests, **given):
+        if ANY_REFUSED in digests:
+            late.extend(digests)
+        else:
+            marks = late[:]
+            late.clear()
+            record.add([*digests, *marks], **given)
+
+    make(keeper, queue, url, but(record, add=add), write)

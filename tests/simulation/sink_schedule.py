@@ -15,14 +15,18 @@ from unittest import mock
 import pyarrow as pa
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
-from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.options import SinkOptions, bad_records_queue
 from sqs_fifo_spark.sink import outgoing as package
 from sqs_fifo_spark.sink.crew import Crew
+from sqs_fifo_spark.sink.keepers import QueueKeeper
 from sqs_fifo_spark.sink.outgoing import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.row_queues import RowQueues
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
+from tests.simulation import sink_keepers
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
+from tests.simulation.sink_keepers import URL, KeeperLaws, KeeperWorld
 from tests.simulation.sink_laws import SinkLaws
 from tests.simulation.sink_payloads import Payloads
 from tests.simulation.sink_queues import OTHER, Queues, group_of_lane
@@ -31,6 +35,7 @@ from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkChec
 from tests.simulation.sink_world import Panic, SinkWorld
 from tests.simulation.spark import ConcurrentUpdateError
 from tests.simulation.tasks import TaskFailedError
+from tests.simulation.world import MemoryStore
 
 CALLS_TAKE_S = (1, 5, 12)
 CONNECTS_TAKE_S = (6, 30, 110, 250)
@@ -82,14 +87,13 @@ class SinkSchedule:
         self.by_column = rng.random() < 0.7
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < KEEPS_SHARE
+        self.keeps_in_queue = self.keeps and random.Random(f"{seed}/keeper").random() < sink_keepers.QUEUE_SHARE
         self.payloads = Payloads(seed, is_calm=self.is_calm)
         self.queues = Queues(seed, is_calm=self.is_calm)
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
-        self.laws = SinkLaws(
-            self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm, payloads=self.payloads
-        )
+        self.laws = self._make_laws()
         self._tell_of_payloads()
         self.laws.kept_batches = self._limits.get("sink.marks.KEPT_BATCHES", 100)
         self.laws.merge_at = self._limits.get("sink.record.MERGE_AT", 64)
@@ -155,7 +159,7 @@ class SinkSchedule:
             if rng.random() < 0.3:
                 options["maxUnrecordedRows"] = rng.choice(("1", "2", "5", "20"))
         if self.keeps:
-            options["badRecordsPath"] = "/kept"
+            options |= {"badRecordsQueueUrl": URL} if self.keeps_in_queue else {"badRecordsPath": "/kept"}
             if "order" not in options:
                 options["badRecordsGroup"] = rng.choice(("hold", "continue"))
             if rng.random() < 0.15:
@@ -168,7 +172,8 @@ class SinkSchedule:
             attributes["ContentBasedDeduplication"] = "true"
         if rng.random() < 0.4:
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
-        world = SinkWorld(self.seed, self.hub, attributes, self._draw_options(rng) | self.payloads.options())
+        options = self._draw_options(rng) | self.payloads.options()
+        world = (KeeperWorld if self.keeps_in_queue else SinkWorld)(self.seed, self.hub, attributes, options)
         if self.queues.are_used:
             world.create_queue(OTHER, **attributes)
         world.resolved = self.payloads.resolved
@@ -186,6 +191,19 @@ class SinkSchedule:
         world.kept.fails = self._fails
         world.store.is_in_pieces = lambda: self._lists_in_pieces and rng.random() < 0.5
         return world
+
+    def _make_laws(self) -> SinkLaws:
+        given: dict[str, Any] = {"has_journal": self.has_journal, "is_calm": self.is_calm, "payloads": self.payloads}
+        if isinstance(self.world, KeeperWorld):
+            return KeeperLaws(self.world, self.hub, **given)
+        return SinkLaws(self.world, self.hub, **given)
+
+    def open_bad_records(self) -> MemoryStore | SinkQueue | None:
+        """Return where refused rows are kept."""
+        refused = bad_records_queue(self.world.sink_options)
+        if refused is not None:
+            return SinkQueue(refused, self.hub)
+        return self.world.kept if self.keeps else None
 
     def _tell_of_payloads(self) -> None:
         payloads = self.payloads
@@ -509,12 +527,30 @@ class SinkSchedule:
                 self._end_run(process)
             checkpoint.committed = max(0, checkpoint.committed - rng.randint(1, 6))
             self.world.note(f"an older checkpoint is put back: batch {checkpoint.committed} is next")
-        if rng.random() < (0.5 if self.keeps else 0.25):
+        if rng.random() < (0.5 if self.keeps else 0.25) and self._may_change_rows():
             self._correct_rows()
-            for micro_batch in checkpoint.planned[checkpoint.committed :]:
-                if rng.random() < 0.5:
+            for batch, micro_batch in enumerate(checkpoint.planned[checkpoint.committed :], checkpoint.committed):
+                if rng.random() < 0.5 and self._may_refuse_others(batch):
                     micro_batch.rows = self.queues.deal(self.traffic.others(micro_batch.rows))
                     micro_batch.version += 1
+
+    def _may_change_rows(self) -> bool:
+        """Return whether the source may give other rows: of another queue for refused ones once late tasks are over."""
+        if not self.keeps_in_queue:
+            return True
+        if not self.has_journal:
+            return False
+        for process in self._processes("query"):
+            self._end_run(process)
+        self.hub.run(lambda: bool(self.laws.violations) or not self._processes("task"))
+        self._recent.clear()
+        return True
+
+    def _may_refuse_others(self, batch: int) -> bool:
+        """Return whether a row may be refused before those that were sent: then the journal has to know these."""
+        if not isinstance(self.laws, KeeperLaws) or self.world.sink_options.bad_records_group != "hold":
+            return True
+        return self.laws.knows_all_sent(f"sent/{QUERY}/{batch:020d}")
 
     def _let_pass(self, seconds: float) -> None:
         """Leftovers of tasks go on meanwhile."""
@@ -594,6 +630,9 @@ class SinkSchedule:
             finally:
                 self.laws.merging.discard(name)
 
+        keep = QueueKeeper.keep
+        if isinstance(self.laws, KeeperLaws):
+            keep = self.laws.keeping(keep)
         ask, make_one, look, away = SentRecord.is_sent, SentRecord._merge, RowQueues._looked_at, Crew.away
         patches = {
             "uuid.uuid4": new_id,
@@ -601,6 +640,7 @@ class SinkSchedule:
             "sqs_fifo_spark.sink.record.SentRecord._merge": merge,
             "sqs_fifo_spark.sink.crew.threading": Threading(self.hub),
             "sqs_fifo_spark.sink.crew.Crew.away": lambda crew: self.payloads.going_away(away(crew)),
+            "sqs_fifo_spark.sink.keepers.QueueKeeper.keep": keep,
             "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
             "sqs_fifo_spark.aws.client.sqs_client": lambda *_: self.world.client,
             "sqs_fifo_spark.sink.write.outgoing": outgoing,

@@ -162,7 +162,7 @@ class SinkAttempt:
     @property
     def keeps(self) -> bool:
         """True if refused rows are kept."""
-        return self.options.bad_records_path is not None
+        return self.options.bad_records_path is not None or self.options.bad_records_queue_url is not None
 
     def sent_keys(self) -> list[Key]:
         """Return of which rows, equal ones taken for one, it has not kept all: it has sent them, or knows them."""
@@ -206,7 +206,7 @@ class SinkAttempt:
                 self.place,
                 queue=SinkQueue(self.draft.options, hub),
                 open_journal=lambda: world.store if schedule.has_journal else None,
-                open_bad_records=lambda: world.kept if schedule.keeps else None,
+                open_bad_records=schedule.open_bad_records,
                 write_payload=schedule.payloads.write if schedule.payloads.are_used else None,
                 clock=hub,
             )
@@ -265,8 +265,9 @@ class SinkRun:
         store = world.store if schedule.has_journal else None
         queue = SinkQueue(world.sink_options, hub)
         given = draft(world.sink_options, by_column=schedule.by_column, clock=hub)
-        kept = world.kept if schedule.keeps else None
-        plan = plan_for_tasks(given, queue=queue, open_journal=lambda: store, open_bad_records=lambda: kept)
+        plan = plan_for_tasks(
+            given, queue=queue, open_journal=lambda: store, open_bad_records=schedule.open_bad_records
+        )
         partitions = schedule.traffic.partitioned(rows)
         query = None if schedule.is_batch_write else QUERY
         attempts = [

@@ -141,11 +141,16 @@ class SinkWorld(World):
             is_new = each["MessageId"] not in self._message_ids
             self._message_ids.add(each["MessageId"])
             self.on_accepted(entries[each["Id"]], int(each["SequenceNumber"]), is_new)
+        wrong = {"Code": "InvalidMessageContents", "Message": "", "SenderFault": True}
+        return self._as_told(successful, failed, [{"Id": entry["Id"], **wrong} for entry in poisonous])
+
+    def _as_told(
+        self, successful: list[dict[str, Any]], failed: list[dict[str, Any]], refused: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        """Return the answer that the caller gets."""
         if failed and self.throttles_entries():
             failed = [{**each, "Code": "RequestThrottled"} for each in failed]
-        for entry in poisonous:
-            failed.append({"Id": entry["Id"], "Code": "InvalidMessageContents", "Message": "", "SenderFault": True})
         return {
             "Successful": [each for each in successful if not self.unsaid()],
-            "Failed": [each for each in failed if each["SenderFault"] or not self.unsaid()],
+            "Failed": [each for each in (*failed, *refused) if each["SenderFault"] or not self.unsaid()],
         }
