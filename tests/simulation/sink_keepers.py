@@ -106,7 +106,6 @@ class KeeperLaws(base.SinkLaws):
 
         def audited(*given: Any) -> bool:
             attempt, began_at = self._require_current(), self._hub.now()
-            attempt.keeps_began_at.append(began_at)
             try:
                 is_kept = keep(*given)
             except TransientQueueError as error:

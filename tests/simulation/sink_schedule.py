@@ -18,6 +18,7 @@ from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, Sqs
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue
 from sqs_fifo_spark.sink import outgoing as package
 from sqs_fifo_spark.sink.crew import Crew
+from sqs_fifo_spark.sink.deadlines import RowsUnderWay
 from sqs_fifo_spark.sink.keepers import QueueKeeper
 from sqs_fifo_spark.sink.outgoing import ROW_BYTES, OutgoingRow, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
@@ -311,7 +312,9 @@ class SinkSchedule:
         self._slows("slow store", is_look=True)
         if call == "list" and self._lists_take_s:
             self._take(self._lists_take_s, is_look=True)
-        if self.laws.is_in_task() and self._happens("slow look", 0.2):
+        # Looks for a refused row that were held up one after the other would outlive a task that is over for too long.
+        is_over = self.keeps_in_queue and self.laws.is_in_task() and self._attempts[self.hub.current_process].is_over
+        if self.laws.is_in_task() and not is_over and self._happens("slow look", 0.2):
             self.world.note(f"the {call} is held up")
             self._take(self.rng.choice(HANGS_S), is_look=True)
         self._panics(0.1, call)
@@ -630,7 +633,12 @@ class SinkSchedule:
             finally:
                 self.laws.merging.discard(name)
 
-        keep = QueueKeeper.keep
+        def begin_call(crew: Crew, pending: RowsUnderWay) -> RowsUnderWay:
+            if self.keeps_in_queue and pending.puts:  # its time is counted from here, before the lock is there
+                self._attempts[self.hub.current_process].keeps_began_at.append(self.hub.now())
+            return begin(crew, pending)
+
+        begin, keep = Crew.begin, QueueKeeper.keep
         if isinstance(self.laws, KeeperLaws):
             keep = self.laws.keeping(keep)
         ask, make_one, look, away = SentRecord.is_sent, SentRecord._merge, RowQueues._looked_at, Crew.away
@@ -639,6 +647,7 @@ class SinkSchedule:
             "sqs_fifo_spark.sink.record.SentRecord.is_sent": is_sent,
             "sqs_fifo_spark.sink.record.SentRecord._merge": merge,
             "sqs_fifo_spark.sink.crew.threading": Threading(self.hub),
+            "sqs_fifo_spark.sink.crew.Crew.begin": begin_call,
             "sqs_fifo_spark.sink.crew.Crew.away": lambda crew: self.payloads.going_away(away(crew)),
             "sqs_fifo_spark.sink.keepers.QueueKeeper.keep": keep,
             "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
