@@ -80,7 +80,7 @@ class _Place(NamedTuple):
 
 
 class _Line:
-    """What is in the queue of one place."""
+    """The messages in the queue that are of one place."""
 
     def __init__(self) -> None:
         self.messages: list[float] = []
