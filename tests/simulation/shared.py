@@ -76,7 +76,9 @@ class SharedQuery:
         """Return True if a question to the queue's driver is under way, or its answer is not taken."""
         return site.key in self.union.queues and self.union.queues[site.key].is_asked
 
-    def _make_driver(self, url: str, before_poll: Callable[[], None], most_partitions: Callable[[int], int]) -> Driver:
+    def _make_driver(
+        self, url: str, before_poll: Callable[[], None], most_partitions: Callable[[int], int]
+    ) -> WatchedDriver:
         site = next(site for site in self._sites.values() if site.world.url == url)
         world = site.world
         queue = Queue(world.options, world.clock, world.pool, pace=self._pace, may_go=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.source.driver.driver import Driver
+from sqs_fifo_spark.source.driver.member import MemberDriver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.hub import Hub, Thread
@@ -38,7 +39,7 @@ class Attempt:
         self.thread: Thread
 
 
-class WatchedDriver(Driver):
+class WatchedDriver(MemberDriver):
     """A driver on which the laws look as it is asked for work."""
 
     laws: Laws

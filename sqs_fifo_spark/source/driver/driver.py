@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import FencedError, SqsFifoError
+from sqs_fifo_spark.errors import FencedError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import PROGRESS
 from sqs_fifo_spark.options import SourceOptions
@@ -72,9 +72,8 @@ class Driver:
         payload_deletes: PayloadDeletes | None = None,
         before_poll: Callable[[], None] = lambda: None,
         most_partitions: Callable[[int], int] | None = None,
-        after_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_poll` is called before each long poll, and `after_stop` at the end.
+        """`before_poll` is called before each long poll.
 
         `most_partitions` gives the most partitions of an epoch, and is told how many messages wait.
         """
@@ -86,7 +85,6 @@ class Driver:
         self._discovery_pool = pool("discovery", CONCURRENT_DISCOVERIES)
         self._drop_pool = pool("drop", 1)
         self._payload_deletes = payload_deletes or PayloadDeletes(None)
-        self._after_stop = after_stop
         self._lease = Lease(
             queue,
             clock,
@@ -205,7 +203,7 @@ class Driver:
                 owned.require_claim()  # the query ends, so nothing else shows that another one has the messages
                 self._heartbeat.check()
             return start
-        if self.gone is not None:  # it serves what it has, and receives nothing more
+        if self._queue.gone is not None:  # it serves what it has, and receives nothing more
             expected = limit = min(limit, len(caught) + carried)
             count = min(limit, 1)
         else:
@@ -223,29 +221,6 @@ class Driver:
         tasks would receive at each start, and SQS takes a message that was received too often to a dead-letter queue.
         """
         return min(count, 1) if carried and self._options.payloads == "s3" else count
-
-    @property
-    def has_announced_again(self) -> bool:
-        """True if the announced epoch is one that Spark's log has lost."""
-        return self._epochs.next is not None and self._epochs.next.is_replay
-
-    def expected(self, end: Offset) -> int:
-        """Return about how many messages the epoch `end` can get that is to be planned."""
-        return self._epochs.expected(end)
-
-    def has_settled(self, end: Offset) -> bool:
-        """Return True if this driver knows that the epoch `end` is settled."""
-        return self._owned_or_none is not None and end.epoch <= self._owned_or_none.ledger.epoch
-
-    @property
-    def gone(self) -> SqsFifoError | None:
-        """SQS's last word on a queue that may go: it is not there, or its calls are refused."""
-        return self._queue.gone
-
-    @property
-    def waiting(self) -> int:
-        """About how many messages wait, by the queue's last answer."""
-        return self._work.counts.waiting
 
     def plan(self, start: Offset, end: Offset, limits: Limits | None = None) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
@@ -323,17 +298,6 @@ class Driver:
         self._work.note_settled(before, owned.ledger.unconfirmed)
         self._epochs.open = None
 
-    @property
-    def has_claim(self) -> bool:
-        """True once it has claimed the journal."""
-        return self._owned_or_none is not None
-
-    def require_claim(self) -> None:
-        """Raise FencedError if another driver has claimed the journal since. May be asked by any thread."""
-        owned = self._owned_or_none
-        if owned is not None:
-            owned.journal.require_claim(owned.claim)
-
     def recount(self) -> None:
         """Have an idle query's queue asked for the figures of `report`, at most once a minute."""
         if self._owned_or_none is not None:
@@ -355,7 +319,6 @@ class Driver:
     def stop(self) -> None:
         """End the heartbeat. Messages in flight are free within one visibility timeout."""
         self._heartbeat.stop()
-        self._after_stop()
 
     # The parts of the calls above
 
@@ -411,8 +374,8 @@ class Driver:
         owned = self._owned(None)
         owned.require_claim()
         self._heartbeat.check()
-        if self.gone is not None:
-            raise self.gone  # its tasks would receive, in each run
+        if self._queue.gone is not None:
+            raise self._queue.gone  # its tasks would receive, in each run
         count, expected = self._work.blind_size()
         count = self._partitions(count, owned.carried_count())
         offset, limit = self.log(None).blind_offset(count), self._options.max_messages_per_trigger

@@ -9,13 +9,62 @@ from typing import Any
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError
-from sqs_fifo_spark.options import queue_key
+from sqs_fifo_spark.options import SourceOptions, queue_key
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.driver.startless import StartlessDriver
 from sqs_fifo_spark.source.offset import Offset
 
 LOOK_S = 0.25
 """Seconds from the beginning of a long poll in which SQS has answered it if a message waited."""
+
+
+class MemberDriver(Driver):
+    """The driver of one queue of several: beside Spark's questions, it answers those of the union."""
+
+    def __init__(
+        self, options: SourceOptions, *, after_stop: Callable[[], None] = lambda: None, **of_driver: Any
+    ) -> None:
+        """`after_stop` is called at the end; see `Driver` for the rest."""
+        super().__init__(options, **of_driver)
+        self._after_stop = after_stop
+
+    @property
+    def has_claim(self) -> bool:
+        """True once it has claimed the journal."""
+        return self._owned_or_none is not None
+
+    def require_claim(self) -> None:
+        """Raise FencedError if another driver has claimed the journal since. May be asked by any thread."""
+        owned = self._owned_or_none
+        if owned is not None:
+            owned.journal.require_claim(owned.claim)
+
+    @property
+    def gone(self) -> SqsFifoError | None:
+        """SQS's last word on a queue that may go: it is not there, or its calls are refused."""
+        return self._queue.gone
+
+    @property
+    def waiting(self) -> int:
+        """About how many messages wait, by the queue's last answer. May be asked by any thread."""
+        return self._work.counts.waiting
+
+    @property
+    def has_announced_again(self) -> bool:
+        """True if the announced epoch is one that Spark's log has lost."""
+        return self._epochs.next is not None and self._epochs.next.is_replay
+
+    def expected(self, end: Offset) -> int:
+        """Return about how many messages the epoch `end` can get that is to be planned."""
+        return self._epochs.expected(end)
+
+    def has_settled(self, end: Offset) -> bool:
+        """Return True if it knows that the epoch `end` is settled."""
+        return self._owned_or_none is not None and end.epoch <= self._owned_or_none.ledger.epoch
+
+    def stop(self) -> None:
+        super().stop()
+        self._after_stop()
 
 
 class Member:
@@ -25,7 +74,7 @@ class Member:
     """
 
     def __init__(
-        self, url: str, make: Callable[[Callable[[], None]], Driver], changed: threading.Condition, clock: Clock
+        self, url: str, make: Callable[[Callable[[], None]], MemberDriver], changed: threading.Condition, clock: Clock
     ) -> None:
         """`make` makes the driver, which calls what it is given before each long poll."""
         self.url = url
@@ -49,7 +98,7 @@ class Member:
         self._changed = changed
         self._clock = clock
         self._looks_until = -math.inf
-        self._driver: Driver | None = None
+        self._driver: MemberDriver | None = None
         self._startless: StartlessDriver | None = None
         self._answer: Any = None
         self._error: BaseException | None = None
@@ -58,7 +107,7 @@ class Member:
         return f"<Member {self.key} is_asked={self.is_asked} is_polling={self.is_polling} {self._driver!r}>"
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> MemberDriver:
         if self._driver is None:
             self._driver = self._make(self._poll_begins)
         return self._driver

@@ -11,15 +11,14 @@ from urllib.parse import urlsplit
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import AccessDeniedError, OptionError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions, queue_key
-from sqs_fifo_spark.source.driver.driver import Driver
-from sqs_fifo_spark.source.driver.member import Member
+from sqs_fifo_spark.source.driver.member import Member, MemberDriver
 from sqs_fifo_spark.source.driver.sharing import share_partitions
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
 
 _log = logging.getLogger(__name__)
 
-MakeDriver = Callable[[str, Callable[[], None], Callable[[int], int]], Driver]
+MakeDriver = Callable[[str, Callable[[], None], Callable[[int], int]], MemberDriver]
 """Makes the driver of a queue, by its URL, with its `before_poll` and its `most_partitions`."""
 
 
@@ -91,7 +90,7 @@ class Membership:
                 member.aside_until = member.refusal = None
 
     def _member(self, url: str) -> Member:
-        def make(before_poll: Callable[[], None]) -> Driver:
+        def make(before_poll: Callable[[], None]) -> MemberDriver:
             driver = self._make_driver(url, before_poll, lambda waiting: self._most_partitions(member, waiting))
             # Of one that is refused, or not in the list, the last micro-batch is all that there is to do.
             if self.is_available_now and member.aside_until is None and member.key in self.listed:

@@ -749,7 +749,7 @@ def test_a_queue_that_refuses_deletes_is_read_no_further(world: World) -> None:
         query.trigger()
     assert not query.trigger()
     assert world.received() == received
-    assert isinstance(query.driver.gone, AccessDeniedError)
+    assert isinstance(query.driver._queue.gone, AccessDeniedError)
     assert query.driver.report()["unconfirmedDeletes"] == 4
 
 
