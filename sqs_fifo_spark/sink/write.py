@@ -67,15 +67,10 @@ class Draft:
 class SinkPlan:
     """A draft, with facts of queue and journal, from driver or task: how rows are sent, not which."""
 
-    options: SinkOptions
+    draft: Draft
+    """With the ids of the journal and of the place at `badRecordsPath`, if the options have these."""
     form: RowForm
-    journal: str | None
-    """The id of the journal at `journalLocation`."""
-    run: str
-    began_ms: int
-    bad_records: str | None = None
-    """The id of the place at `badRecordsPath`."""
-    queue: str = ""
+    queue: str
     """The queue's ARN."""
 
 
@@ -92,20 +87,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Sent:
-    """The counts of one task: all of its `rows` are sent, but for the `refused` ones, which are kept elsewhere.
-
-    The journal knew `known` of them before; at least `equal` of the others are equal to earlier ones, as this task or
-    SQS has found; `overtaking` of them stand before an earlier one of their group, or may do so.
-    """
+    """The end of one task: all of its `rows` are sent, but for the refused ones, which are kept elsewhere."""
 
     place: Place
     rows: int
-    known: int = 0
-    equal: int = 0
-    overtaking: int = 0
-    follows_disorder: bool = False
-    """True if an earlier attempt has recorded that rows are out of order."""
-    refused: int = 0
+    counts: RowCounts = field(default_factory=RowCounts)
     summary: Summary = field(default=Summary(), compare=False)
     """Its groups and messages, some of which other tasks may have, too."""
 
@@ -220,19 +206,10 @@ def prepare(
                 f"{given.failure} So the driver, which makes the badRecordsPath at '{bad_records.location}', could "
                 "not, and this task does not."
             )
+    most = min(facts.max_message_bytes, MAX_CALL_BYTES)
+    form = RowForm(options.message_group_id, given.by_column, most, keeps_refused=bad_records is not None)
     return SinkPlan(
-        options,
-        RowForm(
-            options.message_group_id,
-            given.by_column,
-            min(facts.max_message_bytes, MAX_CALL_BYTES),
-            keeps_refused=bad_records is not None,
-        ),
-        journal=journal.id if journal else None,
-        run=given.run,
-        began_ms=given.began_ms,
-        bad_records=place,
-        queue=facts.arn,
+        dataclasses.replace(given, journal=journal.id if journal else None, bad_records=place), form, facts.arn
     )
 
 
@@ -274,14 +251,14 @@ def send_partition(
     if isinstance(plan, Draft):
         plan = prepare(plan, queue=queue, store=store, may_create=False, bad_records=place_of_refused)
     record = _record(plan, place, store, clock)
-    tally = Tally(place.partition, plan.run)
+    tally = Tally(place.partition, plan.draft.run)
     form = dataclasses.replace(plan.form, payloads=_payload_form(plan, place))
-    queues = RowQueues(plan.options, plan.queue, form, clock)
+    queues = RowQueues(plan.draft.options, plan.queue, form, clock)
     sender = Sender(
         queue,
         record,
         clock,
-        Stride.of(plan.options),
+        Stride.of(plan.draft.options),
         may_be_older=place.attempt > 0,
         bad_records=_bad_records(plan, place, place_of_refused, record, clock),
         on_messages=tally.add_message_ids,
@@ -311,17 +288,7 @@ def send_partition(
     except SqsFifoError as error:
         sent = f"{sender.counts.sent:,} rows of partition {place.partition} were sent{_before(sender.counts)}."
         raise type(error)(f"{error} {sent}") from None
-    counts = sender.counts
-    return Sent(
-        place,
-        next_row - 1,
-        counts.known,
-        counts.equal,
-        counts.overtaking,
-        counts.follows_disorder,
-        counts.refused,
-        tally.summary(),
-    )
+    return Sent(place, next_row - 1, sender.counts, tally.summary())
 
 
 def _forms(named: Sequence[Any], queues: RowQueues, sender: Sender) -> Iterable[RowForm]:
@@ -355,26 +322,26 @@ def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent],
 
 
 def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> Record:
-    if plan.journal is None or store is None:
+    if plan.draft.journal is None or store is None:
         return NoRecord(clock)
-    store = JournalIdentity.join(store, plan.journal).store
+    store = JournalIdentity.join(store, plan.draft.journal).store
     return SentRecord(
         store,
         clock,
         query=place.query,
         batch=_batch_of(plan, place),
-        run=plan.run,
+        run=plan.draft.run,
         partition=place.partition,
-        is_txn=plan.options.txn_app_id is not None,
+        is_txn=plan.draft.options.txn_app_id is not None,
     )
 
 
 def _batch_of(plan: SinkPlan, place: Place) -> str:
-    return f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
+    return f"{plan.draft.began_ms}-{plan.draft.run}" if place.query is None else str(place.batch)
 
 
 def _payload_form(plan: SinkPlan, place: Place) -> PayloadForm | None:
-    options, write = plan.options, folder_of(place.query, _batch_of(plan, place))
+    options, write = plan.draft.options, folder_of(place.query, _batch_of(plan, place))
     if options.payload_location is None:
         return None
     most = plan.form.max_message_bytes
@@ -386,14 +353,14 @@ def _bad_records(
 ) -> BadRecords | None:
     if kept_in is None:
         return None
-    options, folder = plan.options, folder_of(place.query, _batch_of(plan, place))
-    origin = RecordOrigin(plan.queue, plan.run, place.partition, place.query, place.batch)
+    options, folder = plan.draft.options, folder_of(place.query, _batch_of(plan, place))
+    origin = RecordOrigin(plan.queue, plan.draft.run, place.partition, place.query, place.batch)
     keeper: Keeper
     if isinstance(kept_in, SinkQueue):
         write = f"{folder}/{place.partition}"
         keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, write)
     else:
-        keeper = PathKeeper(kept_in, plan.bad_records, folder, origin)
+        keeper = PathKeeper(kept_in, plan.draft.bad_records, folder, origin)
     goes_on = options.bad_records_group == "continue"
     return BadRecords(keeper, clock, origin, group_goes_on=goes_on, most=options.bad_records_max)
 
@@ -410,7 +377,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _but_those_of(plan: SinkPlan) -> str:
-    return " but in the same call, if SQS took those" if plan.options.order == "batch" else ""
+    return " but in the same call, if SQS took those" if plan.draft.options.order == "batch" else ""
 
 
 def _before(counts: RowCounts) -> str:

@@ -114,8 +114,9 @@ class _PlannedWrite:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
         sent = self._sent_of(messages)
-        rows, known, equal, overtaking, refused = (
-            sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking", "refused")
+        rows = sum(each.rows for each in sent)
+        known, equal, overtaking, refused = (
+            sum(getattr(each.counts, name) for each in sent) for name in ("known", "equal", "overtaking", "refused")
         )
         overlap = compare([(each.place.partition, each.summary) for each in sent])
         equal += overlap.equal
@@ -162,7 +163,7 @@ class _PlannedWrite:
                 overtaking,
                 rows,
             )
-        elif any(each.follows_disorder for each in sent):
+        elif any(each.counts.follows_disorder for each in sent):
             _log.warning(
                 "%s: rows stand in the queue before an earlier one of their group; its tasks log how many.", what
             )
@@ -179,7 +180,7 @@ class _PlannedWrite:
             what,
             len(sent),
             len(messages),
-            sum(each.rows - each.refused for each in sent),
+            sum(each.rows - each.counts.refused for each in sent),
         )
 
     def _sent_of(self, messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:

@@ -762,21 +762,21 @@ class SinkLaws:
         rows, refused = len(attempt.rows), len(attempt.kept)
         left_out = self._left_out(attempt)
         known = rows - left_out - attempt.answered - refused
-        if (attempt.sent.rows, attempt.sent.known, attempt.sent.refused) != (rows, known, refused):
+        if (attempt.sent.rows, attempt.sent.counts.known, attempt.sent.counts.refused) != (rows, known, refused):
             self.violate(
                 f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known, {refused} kept"
             )
         least, most = attempt.equal + left_out, attempt.repeats + left_out
-        if attempt.sent.equal < least:
+        if attempt.sent.counts.equal < least:
             self.violate(f"end: {name} tells of {attempt.sent}, and {least} rows were no messages of their own")
-        if attempt.sent.equal > most:
+        if attempt.sent.counts.equal > most:
             self.violate(f"end: {name} tells of {attempt.sent}, and only {most} rows were equal to others")
         overtook = self._overtook(attempt, book)
-        if attempt.sent.overtaking < len(overtook):
+        if attempt.sent.counts.overtaking < len(overtook):
             self.violate(f"order: {name} tells of {attempt.sent}, and {overtook} have overtaken others")
-        if attempt.sent.overtaking and not self._may_be_out_of_order(attempt):
+        if attempt.sent.counts.overtaking and not self._may_be_out_of_order(attempt):
             self.violate(f"order: {name} tells of {attempt.sent}, and nothing can be out of order")
-        if attempt.sent.follows_disorder and not book.out_of_order:
+        if attempt.sent.counts.follows_disorder and not book.out_of_order:
             self.violate(f"order: {name} tells of {attempt.sent}, and nobody has recorded that")
         first_look = attempt.lists[0][0] if attempt.lists else -1
         if attempt.options.on_disorder == "fail" and self._knows_of_disorder(attempt, first_look):
@@ -1060,7 +1060,7 @@ class SinkLaws:
         if is_refused is not (bool(line) and self._world.sink_options.on_disorder == "fail"):
             self.violate(f"order: {shared} stand in several partitions, and the write ends well: {not is_refused}")
         sent = [each.sent for each in attempts if each.sent is not None]
-        equal = overlap.equal + sum(each.equal for each in sent) - sum(map(self._left_out, attempts))
+        equal = overlap.equal + sum(each.counts.equal for each in sent) - sum(map(self._left_out, attempts))
         messages = set[str]().union(*(each.told_ids for each in attempts))
         repeated = sum(each.answered for each in attempts) - len(messages)
         if equal < repeated and all(each.summary.message_ids.is_complete for each in sent):

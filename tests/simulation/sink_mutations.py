@@ -541,7 +541,7 @@ def _(may_pass, error):
 
 @planted("make each attempt a run of its own", "sink.write._record")
 def _(make_record, plan, *given):
-    return make_record(replace(plan, run=marks.new_run(0)), *given)
+    return make_record(replace(plan, draft=replace(plan.draft, run=marks.new_run(0))), *given)
 
 
 # Large bodies

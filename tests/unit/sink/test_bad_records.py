@@ -108,7 +108,7 @@ def test_a_row_that_we_refuse_is_kept_and_other_groups_go_on(sqs: Sqs, kept: Sto
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
     behind = "it stands behind row 4 of its message group, which is refused"
     assert [line["reason"] for line in lines(kept)] == ["its body is null", *[behind] * len(held)]
-    assert (sent.rows, sent.refused, sent.known) == (9, 1 + len(held), 0)
+    assert (sent.rows, sent.counts.refused, sent.counts.known) == (9, 1 + len(held), 0)
 
 
 @pytest.mark.parametrize("group", ["hold", "continue"])
@@ -126,7 +126,7 @@ def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
     assert numbers(kept) == ([3, 4] if group == "hold" else [3])
     said = "Invalid characters found" if is_whole_call else "no"
     assert lines(kept)[0]["reason"] == (f"it has characters that SQS does not take (InvalidMessageContents: {said})")
-    assert sent.rows == 6 == len(sqs.bodies()) + sent.refused
+    assert sent.rows == 6 == len(sqs.bodies()) + sent.counts.refused
     assert sqs.duplicates == 0
 
 
@@ -166,7 +166,7 @@ def test_a_replay_keeps_each_refused_row_once(
     def once(*parts: list[str | None]) -> int:
         all_sent = tasks(sqs, kept, *parts, store=store if has_journal else None, badRecordsGroup=group)
         assert sum(each.rows for each in all_sent) == len(given)
-        return sum(each.refused for each in all_sent)
+        return sum(each.counts.refused for each in all_sent)
 
     refused = once(given)
     before = rows_in(kept)
@@ -190,11 +190,11 @@ def test_no_row_is_left_out_for_an_equal_one_that_is_refused(sqs: Sqs, store: St
     plan = plan_of(sqs, kept, store=store, order=order, **CONTINUE)
     sent = run(sqs, store, given, plan=plan, refused=kept)
     assert (sqs.bodies(), [line["row"]["body"] for line in lines(kept)]) == (["a2"], ["a1"])
-    assert (sent.rows, sent.known, sent.equal, sent.refused) == (3, 0, 1, 1)
+    assert (sent.rows, sent.counts.known, sent.counts.equal, sent.counts.refused) == (3, 0, 1, 1)
     sqs.clock.advance(TEN_MINUTES_S)
     again = run(sqs, store, given, plan=plan, refused=kept)
     assert (sqs.bodies(), numbers(kept)) == (["a2"], [1])
-    assert again.rows == again.known + again.equal + again.refused == 3
+    assert again.rows == again.counts.known + again.counts.equal + again.counts.refused == 3
 
 
 def test_rows_that_were_kept_stay_so_when_the_one_before_them_is_mended(sqs: Sqs, store: Store, kept: Store) -> None:
@@ -204,7 +204,7 @@ def test_rows_that_were_kept_stay_so_when_the_one_before_them_is_mended(sqs: Sqs
     sent = write(sqs, kept, "x0", "x1", "x2", "x3", store=store)
     assert sqs.bodies() == ["x0"]
     assert {line["row"]["body"] for line in lines(kept)} == {None, "x1", "x2", "x3"}
-    assert sent.refused == 3
+    assert sent.counts.refused == 3
 
 
 def test_a_row_that_is_known_as_sent_is_not_refused(monkeypatch: pytest.MonkeyPatch, store: Store, kept: Store) -> None:
@@ -215,16 +215,16 @@ def test_a_row_that_is_known_as_sent_is_not_refused(monkeypatch: pytest.MonkeyPa
     assert sqs.bodies() == [long, "a2"]
     sqs.model.call("SetQueueAttributes", {"QueueUrl": sqs.url, "Attributes": {"MaximumMessageSize": "1024"}})
     sent = write(sqs, kept, long, "a2", store=store)
-    assert (sent.known, sent.refused, lines(kept)) == (2, 0, [])
+    assert (sent.counts.known, sent.counts.refused, lines(kept)) == (2, 0, [])
     with_new = write(sqs, kept, long, "a2", "a" + "2" * 2_000, "a4", store=store)
-    assert (with_new.known, with_new.refused, numbers(kept)) == (2, 2, [3, 4])
+    assert (with_new.counts.known, with_new.counts.refused, numbers(kept)) == (2, 2, [3, 4])
 
 
 def test_a_row_that_was_sent_is_not_taken_for_an_equal_one_that_was_held(sqs: Sqs, kept: Store) -> None:
     """Without a journal, too: the one behind the refused row is its second copy whenever the task runs."""
     sqs.refuse("a3")
     for _ in range(2):
-        assert write(sqs, kept, "a1", "a2", "a3", "a1", badRecordsGroup="hold").refused == 2
+        assert write(sqs, kept, "a1", "a2", "a3", "a1", badRecordsGroup="hold").counts.refused == 2
         assert (sqs.bodies(), numbers(kept)) == (["a1", "a2"], [3, 4])
 
 
@@ -235,7 +235,9 @@ def test_equal_rows_of_two_tasks_are_kept_as_often_as_they_are_there(sqs: Sqs, k
     def once(*parts: list[str | None]) -> int:
         plan = plan_of(sqs, kept, **CONTINUE)
         given = [(Place(at, "q", 1), batch(*bodies)) for at, bodies in enumerate(parts) for _ in range(2)]
-        return sum(run(sqs, None, rows, plan=plan, refused=kept, place=place).refused for place, rows in given) // 2
+        return (
+            sum(run(sqs, None, rows, plan=plan, refused=kept, place=place).counts.refused for place, rows in given) // 2
+        )
 
     if dies:
         once([None, None])
@@ -286,7 +288,7 @@ def test_a_row_beside_an_equal_one_of_another_task_stays_refused(sqs: Sqs, kept:
     plan = plan_of(sqs, kept, **CONTINUE)
     for partition in 0, 1, 1:
         sent = run(sqs, None, batch("a1", "a1"), plan=plan, refused=kept, place=Place(partition, "q", 1))
-        assert (sqs.bodies(), sent.refused) == ([], 2)
+        assert (sqs.bodies(), sent.counts.refused) == ([], 2)
         if partition:
             sqs.failing = lambda body: None
     assert len(lines(kept)) == 4
@@ -295,11 +297,11 @@ def test_a_row_beside_an_equal_one_of_another_task_stays_refused(sqs: Sqs, kept:
 def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
     """Both writes of a function for `foreachBatch` may have one place for refused rows."""
     sqs.refuse("a1")
-    assert write(sqs, kept, "a1", "a2", badRecordsGroup="hold").refused == 2
+    assert write(sqs, kept, "a1", "a2", badRecordsGroup="hold").counts.refused == 2
     other = sqs.model.call("CreateQueue", {"QueueName": "other.fifo", "Attributes": {"FifoQueue": "true"}})["QueueUrl"]
     sqs.failing = lambda body: None
     sent = write(sqs, kept, "a1", "a2", queueUrl=other)
-    assert (sent.refused, [each.body for each in sqs.model.messages("other.fifo")]) == (0, ["a1", "a2"])
+    assert (sent.counts.refused, [each.body for each in sqs.model.messages("other.fifo")]) == (0, ["a1", "a2"])
     assert {line["queue"].rpartition(":")[2] for line in lines(kept)} == {"q.fifo"}
 
 
@@ -327,7 +329,7 @@ def test_an_attempt_whose_answer_is_lost_keeps_nothing_that_was_sent(sqs: Sqs, k
     sqs.lose()
     sqs.refuse("b1")
     sent = write(sqs, kept, "a1", "b1", "c1")
-    assert (sorted(sqs.bodies()), numbers(kept), sent.refused) == (["a1", "c1"], [2], 1)
+    assert (sorted(sqs.bodies()), numbers(kept), sent.counts.refused) == (["a1", "c1"], [2], 1)
 
 
 # What stands there
@@ -359,7 +361,7 @@ def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
     }
     assert {name: value for name, value in first.items() if name not in ("row", "time")} == {
         "queue": "arn:aws:sqs:us-east-1:000000000000:q.fifo",
-        "run": plan.run,
+        "run": plan.draft.run,
         "copy": 1,
         "reason": "its body is not UTF-8 (byte 0)",
         "query": "q",
@@ -432,7 +434,7 @@ def test_more_refused_rows_than_allowed_end_the_write(sqs: Sqs, kept: Store, mos
         )
         assert len(lines(kept)) == most
     assert sqs.bodies() == []
-    assert write(sqs, kept, None, "x1", "x2", "x3", badRecordsMax="4").refused == 4
+    assert write(sqs, kept, None, "x1", "x2", "x3", badRecordsMax="4").counts.refused == 4
 
 
 @pytest.mark.parametrize(
@@ -572,7 +574,7 @@ def test_refused_rows_go_to_a_queue_once_in_order_and_in_their_groups(sqs: Sqs, 
     sqs.refuse("a2")
     for _ in range(2):
         sent = both.write("a1", "a2", "b1", None, "a3", "x1", store=store)
-        assert (sent.rows, sent.refused) == (6, 4)
+        assert (sent.rows, sent.counts.refused) == (6, 4)
         sqs.clock.advance(later_s)
         sqs.failing = lambda body: None
     assert sorted(sqs.bodies()) == ["a1", "b1"]
@@ -614,7 +616,7 @@ def test_a_refused_row_that_its_queue_throttles_waits(sqs: Sqs) -> None:
     """No task fails for throttling alone."""
     both, until = Both(sqs), sqs.clock.monotonic() + 250
     sqs.before = raising(THROTTLED, lambda bodies: bodies[0].startswith("{") and sqs.clock.monotonic() < until)
-    assert both.write("a1", None, "x2", badRecordsGroup="continue").refused == 1
+    assert both.write("a1", None, "x2", badRecordsGroup="continue").counts.refused == 1
     assert (sorted(sqs.bodies()), both.refused()) == (["a1", "x2"], [("x", 2)])
 
 

@@ -363,7 +363,7 @@ def test_an_equal_row_behind_a_sent_one_is_left_out_with_its_body(sqs: Sqs, stor
     bucket = Bucket()
     plan = planned(sqs, store, journalLocation="/journal")
     sent = run(sqs, bucket, plan, store, messages("A1", "A1", "A2", "A1"))
-    assert (sent.rows, sent.equal) == (4, 2)
+    assert (sent.rows, sent.counts.equal) == (4, 2)
     assert found(sqs, bucket, "a") == ["A1", "A2"]
 
 
@@ -391,7 +391,7 @@ def planned(sqs: Sqs, store: Store | None = None, *, by_column: bool = True, **o
 def run(
     sqs: Sqs, bucket: Bucket, plan: SinkPlan, store: Store | None, *batches: pa.RecordBatch, batch: int = 1
 ) -> Sent:
-    options = plan.options
+    options = plan.draft.options
     return send_partition(
         plan,
         batches,
@@ -444,7 +444,7 @@ def test_two_bodies_with_one_id_leave_the_message_its_own_body(sqs: Sqs) -> None
     bodies, names = ["1" * 200, "2" * 200], ["body", "messageGroupId", "messageDeduplicationId"]
     rows = pa.RecordBatch.from_arrays([pa.array(each) for each in (bodies, ["g", "g"], ["d", "d"])], names)
     sent = run(sqs, bucket, planned(sqs), None, rows)
-    assert (sent.rows, sent.equal, len(bucket.objects)) == (2, 1, 2)
+    assert (sent.rows, sent.counts.equal, len(bucket.objects)) == (2, 1, 2)
     assert [bucket.body(each) for each in sqs.bodies()] == bodies[:1]
 
 
@@ -454,7 +454,7 @@ def test_a_refused_row_is_kept_with_its_own_body(sqs: Sqs, store: Store) -> None
     sqs.failing = lambda body: ("InvalidMessageContents", True) if bucket.body(body)[:2] == "A2" else None
     plan = planned(sqs, store, badRecordsPath="/kept", badRecordsGroup="continue")
     sent = run(sqs, bucket, plan, store, messages("A1", "A2", "A3"))
-    assert (sent.rows, sent.refused) == (3, 1)
+    assert (sent.rows, sent.counts.refused) == (3, 1)
     (line,) = [json.loads(data) for name, data in store.objects.items() if name.endswith(".json")]
     assert line["row"]["body"] == "A2" * 60
     assert line["row"]["messageAttributes"] is None

@@ -133,10 +133,10 @@ def test_queues_have_turns(sqs: Sqs) -> None:
 def test_a_queue_is_one_however_rows_name_it(sqs: Sqs, store: Store, other: str, spelling: str) -> None:
     """It is asked once for its settings, its groups are in one order, and its rows are known in any spelling."""
     sent = write(sqs, (other, "a1"), (spelling, "a2"), (other, "a3"), (spelling, "a4"), store=store)
-    assert (sqs.bodies("a", "r.fifo"), sent.known) == (["a1", "a2", "a3", "a4"], 0)
+    assert (sqs.bodies("a", "r.fifo"), sent.counts.known) == (["a1", "a2", "a3", "a4"], 0)
     assert len(sqs.described) == 2  # that of the option, too
     sqs.clock.advance(TEN_MINUTES_S)
-    assert write(sqs, *to(spelling, "a1", "a2", "a3", "a4"), store=store).known == 4
+    assert write(sqs, *to(spelling, "a1", "a2", "a3", "a4"), store=store).counts.known == 4
 
 
 @pytest.mark.parametrize("spelling", [None, "q.fifo", ARN])
@@ -144,7 +144,7 @@ def test_the_options_queue_is_one_however_rows_name_it(sqs: Sqs, store: Store, s
     """It is not asked again."""
     write(sqs, *to(None, "a1", "b1"), store=store)
     sqs.clock.advance(TEN_MINUTES_S)
-    assert write(sqs, *to(spelling, "a1", "b1", "a2"), store=store).known == 2
+    assert write(sqs, *to(spelling, "a1", "b1", "a2"), store=store).counts.known == 2
     assert sqs.bodies() == ["a1", "b1", "a2"]
     assert len(sqs.described) == 2
 
@@ -171,14 +171,14 @@ def test_a_replay_sends_only_what_each_queue_lacks(sqs: Sqs, store: Store) -> No
     write(sqs, *to(None, "a1", "b1"), *to("r.fifo", "a1"), store=store)
     sqs.clock.advance(TEN_MINUTES_S)
     sent = write(sqs, *to(None, "a1", "b1"), *to("r.fifo", "a1", "b1"), store=store)
-    assert (sent.known, sent.equal) == (3, 0)
+    assert (sent.counts.known, sent.counts.equal) == (3, 0)
     assert sorted(sqs.bodies()) == ["a1", "b1"]
     assert sorted(sqs.bodies(queue="r.fifo")) == ["a1", "b1"]
 
 
 def test_equal_rows_are_equal_in_one_queue_only(sqs: Sqs, store: Store) -> None:
     sent = write(sqs, *to(None, "a1", "a1"), *to("r.fifo", "a1", "a1", "a1"), store=store)
-    assert sent.equal == 3
+    assert sent.counts.equal == 3
     assert (sqs.bodies(), sqs.bodies(queue="r.fifo")) == (["a1"], ["a1"])
 
 
@@ -224,7 +224,7 @@ def test_a_row_for_a_wrong_queue_is_refused_as_a_wrong_row_is(sqs: Sqs, queue: s
     kept = Store()
     rows = [*to(None, "a1", "b1"), *to(queue, "a2", "a3"), *to("r.fifo", "a4"), *to(None, "a5")]
     sent = write(sqs, *rows, kept=kept)
-    assert (sent.rows, sent.refused) == (6, 2)
+    assert (sent.rows, sent.counts.refused) == (6, 2)
     assert (sqs.bodies("a"), sqs.bodies("b"), sqs.bodies("a", "r.fifo")) == (["a1", "a5"], ["b1"], ["a4"])
     first, second = refused(kept)
     assert (first["reason"], second["reason"]) == (reason, reason)
@@ -248,7 +248,7 @@ def test_a_wrong_queue_that_is_mended_refuses_what_is_kept_and_takes_the_rest(sq
     sqs.model.call("DeleteQueue", {"QueueUrl": GONE.replace("gone", "r")})
     again = [*to("new.fifo", "a1", "b1", "c1"), *to("r.fifo", "a1")]
     sent = write(sqs, *again, store=store, kept=kept)
-    assert (sent.refused, sent.known, sqs.bodies(queue="new.fifo")) == (2, 1, ["c1"])
+    assert (sent.counts.refused, sent.counts.known, sqs.bodies(queue="new.fifo")) == (2, 1, ["c1"])
     assert len(refused(kept)) == 2
 
 
@@ -267,7 +267,7 @@ def test_a_queue_without_content_based_deduplication_refuses_its_rows(sqs: Sqs) 
     sqs.create("s.fifo", ContentBasedDeduplication="true")
     kept = Store()
     rows = [*to(None, "a1"), *to("r.fifo", "a2"), *to("s.fifo", "a3")]
-    assert write(sqs, *rows, kept=kept, deduplication="content").refused == 1
+    assert write(sqs, *rows, kept=kept, deduplication="content").counts.refused == 1
     assert refused(kept)[0]["reason"] == (
         "its queue 'http://127.0.0.1:9324/000000000000/r.fifo' has no ContentBasedDeduplication, and option "
         "'deduplication' is 'content'"
@@ -281,7 +281,7 @@ def test_a_queue_takes_what_is_small_enough_for_itself(sqs: Sqs) -> None:
     rows = [*to("small.fifo", f"a{'1' * 1_100}"), *to(None, f"b{'1' * 120}")]
     columns = named(*rows).set_column(2, "messageDeduplicationId", pa.array(["1", "2"]))
     sent = run(sqs, None, columns, plan=planned(sqs, refused=kept, badRecordsPath="/kept"), refused=kept)
-    assert sent.refused == 1
+    assert sent.counts.refused == 1
     assert "the queue takes at most 1,024" in refused(kept)[0]["reason"]
 
 
@@ -293,7 +293,7 @@ def test_the_queue_of_refused_rows_takes_no_others(sqs: Sqs) -> None:
     queue = SinkQueue(bad, sqs.clock)
     plan = planned(sqs, refused=queue, badRecordsQueueUrl=GONE.replace("gone", "r"))
     sent = run(sqs, None, named(("r.fifo", "a1"), (None, "a2")), plan=plan, refused=queue)
-    assert (sent.refused, sqs.bodies()) == (1, ["a2"])
+    assert (sent.counts.refused, sqs.bodies()) == (1, ["a2"])
     (line,) = map(json.loads, sqs.bodies("a", "r.fifo"))
     assert line["reason"].startswith("its queueUrl, 'http://127.0.0.1:9324/000000000000/r.fifo', is the queue to which")
     assert line["row"]["queueUrl"] == "r.fifo"
@@ -302,7 +302,7 @@ def test_the_queue_of_refused_rows_takes_no_others(sqs: Sqs) -> None:
 def test_a_queue_that_the_credentials_may_not_see_refuses_its_rows(sqs: Sqs) -> None:
     plan, kept = planned(sqs, refused=(kept := Store()), badRecordsPath="/kept"), kept
     sqs.not_described = refusal("AccessDenied", 403)
-    assert run(sqs, None, named(("r.fifo", "a1"), (None, "a2")), plan=plan, refused=kept).refused == 1
+    assert run(sqs, None, named(("r.fifo", "a1"), (None, "a2")), plan=plan, refused=kept).counts.refused == 1
     reason = refused(kept)[0]["reason"]
     assert reason.startswith("its queueUrl is wrong: AWS denied get_queue_attributes on 'http://127.0.0.1:9324/")
     assert "Grant the permission 'sqs:GetQueueAttributes' on the queue" in reason
@@ -332,7 +332,7 @@ def test_a_queue_that_does_not_answer_refuses_no_row(
         yield named(("r.fifo", "a2"))
 
     given = {"open_journal": lambda: None, "open_bad_records": lambda: kept, "clock": sqs.clock}
-    queue = SinkQueue(plan.options, sqs.clock)
+    queue = SinkQueue(plan.draft.options, sqs.clock)
     said = failure(kind, send_partition, plan, batches(), Place(0, "q", 1), queue=queue, **given)
     assert "1 rows of partition 0 were sent." in said
     assert not refused(kept)
@@ -349,7 +349,7 @@ def test_no_queue_is_looked_at_while_a_call_is_late(sqs: Sqs, hang: Hang) -> Non
         sqs.clock.advance(SEND_BUDGET_S + CONFIRM_BUDGET_S)
         yield named(("r.fifo", "a2"))
 
-    queue = SinkQueue(plan.options, sqs.clock)
+    queue = SinkQueue(plan.draft.options, sqs.clock)
     place = Place(0, "q", 1)
     task = Task(lambda: send_partition(plan, batches(), place, queue=queue, open_journal=lambda: None, clock=sqs.clock))
     sqs.clock.turn_until(task.is_over)
@@ -437,7 +437,7 @@ def test_a_wrong_spelling_refuses_no_row_that_spells_its_queue_rightly(sqs: Sqs,
     kept = Store()
     wrong = R.replace("r.f", "r\t.f")
     sent = write(sqs, *to(wrong, "a1"), *to(R, "b1", "c1"), *to("r.fifo", "d1"), store=store, kept=kept)
-    assert sent.refused == 1
+    assert sent.counts.refused == 1
     assert [each["row"]["body"] for each in refused(kept)] == ["a1"]
     assert sorted(sqs.bodies(queue="r.fifo")) == ["b1", "c1", "d1"]
 
@@ -448,7 +448,7 @@ def test_a_queue_is_known_by_its_arn_however_it_is_spelled(sqs: Sqs, store: Stor
     write(sqs, *to(None, "a1", "b1"), store=store)
     sqs.clock.advance(TEN_MINUTES_S)
     sent = write(sqs, *to(f"http://127.0.0.1:9324/{path}", "a1", "b1"), store=store)
-    assert sent.known == 2
+    assert sent.counts.known == 2
     assert sqs.bodies() == ["a1", "b1"]
 
 

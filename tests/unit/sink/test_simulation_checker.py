@@ -13,6 +13,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, PayloadError, TransientQueueError
 from sqs_fifo_spark.sink.digests import digest_of
+from sqs_fifo_spark.sink.progress import RowCounts
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Hashes, Overlap, Summary
 from sqs_fifo_spark.sink.write import Draft, Place, Sent
@@ -180,7 +181,7 @@ def end(rows: int, *threads: str, known: int = 0, equal: int = 0) -> Step:
     """It ends well."""
 
     def step(story: Story, attempt: SinkAttempt) -> None:
-        attempt.sent = Sent(attempt.place, rows, known, equal)
+        attempt.sent = Sent(attempt.place, rows, RowCounts(known=known, equal=equal))
         story.laws.ended(attempt, list(threads))
 
     return step

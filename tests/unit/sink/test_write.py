@@ -94,7 +94,8 @@ def run(
 ) -> Sent:
     """Run one task, of a micro-batch of its own unless there is a `plan`; refused rows are kept in `refused`."""
     plan = plan or planned(sqs, store)
-    queue = SinkQueue(sqs.options() if isinstance(plan, SqsFifoError) else plan.options, sqs.clock)
+    given = plan.draft if isinstance(plan, SinkPlan) else plan
+    queue = SinkQueue(given.options if isinstance(given, Draft) else sqs.options(), sqs.clock)
     where = place or Place(0, "q", 1)
     sent = send_partition(
         plan, batches, where, queue=queue, open_journal=lambda: store, open_bad_records=lambda: refused, clock=sqs.clock
@@ -123,12 +124,12 @@ def test_the_plan_says_what_the_tasks_need(sqs: Sqs, store: Store) -> None:
     first, second = planned(sqs, store, messageGroupId="all"), planned(sqs, store)
     identity = json.loads(store.objects["journal.json"])
     assert identity["queueArn"].endswith(":q.fifo")
-    assert first.journal == second.journal == identity["journal"]
-    assert planned(sqs).journal is None, "without a location there is none"
-    assert first.run != second.run
+    assert first.draft.journal == second.draft.journal == identity["journal"]
+    assert planned(sqs).draft.journal is None, "without a location there is none"
+    assert first.draft.run != second.draft.run
     assert first.form.message_group_id == "all"
     assert first.form.max_message_bytes == 1_048_576
-    assert first.began_ms == int(sqs.clock.now() * 1000)
+    assert first.draft.began_ms == int(sqs.clock.now() * 1000)
     assert set(store.objects) == {"journal.json"}
     assert sqs.calls == []
 
@@ -210,8 +211,8 @@ def test_an_outage_while_a_write_is_planned_is_over_when_its_tasks_try(sqs: Sqs,
 
     sqs.not_described = None
     store.fails = lambda call: False
-    assert run(sqs, store, batch("a1", "a2"), plan=plan, place=Place(0, None, None)).known == 0
-    assert run(sqs, store, batch("a1", "a2"), plan=plan, place=Place(0, None, None)).known == 2
+    assert run(sqs, store, batch("a1", "a2"), plan=plan, place=Place(0, None, None)).counts.known == 0
+    assert run(sqs, store, batch("a1", "a2"), plan=plan, place=Place(0, None, None)).counts.known == 2
     (name,) = store.under("sent/")
     assert name.startswith(f"sent/batch-writes/{plan.began_ms}-{plan.run}/{plan.run}-00000-")
 
@@ -280,7 +281,7 @@ def test_rows_of_all_batches_are_sent_in_order(sqs: Sqs) -> None:
     sent = run(sqs, None, batch("a1", "b1"), batch(), batch("a2"), batch("b2", "a3"), place=Place(4, "q", 9))
     assert sqs.bodies("a") == ["a1", "a2", "a3"]
     assert sqs.bodies("b") == ["b1", "b2"]
-    assert sent == Sent(Place(4, "q", 9), rows=5, known=0)
+    assert (sent.place, sent.rows, sent.counts.known) == (Place(4, "q", 9), 5, 0)
     assert run(sqs, None).rows == 0
 
 
@@ -405,8 +406,8 @@ def test_a_replay_sends_what_is_missing_however_late_and_however_partitioned(
     sent = replay(sqs, store, partitions)
     assert in_groups(sqs) == ONCE_AND_IN_ORDER
     assert sum(each.rows for each in sent) == len(ROWS)
-    assert sum(each.known for each in sent) == before
-    assert sum(each.known for each in replay(sqs, store, 3)) == len(ROWS)
+    assert sum(each.counts.known for each in sent) == before
+    assert sum(each.counts.known for each in replay(sqs, store, 3)) == len(ROWS)
 
 
 def test_what_was_sent_and_not_recorded_is_doubled_right_behind_itself(sqs: Sqs, store: Store) -> None:
@@ -454,7 +455,7 @@ def test_groups_of_rows_that_were_sent_before_are_compared_again(sqs: Sqs, store
     for known in (0, 3):
         plan = planned(sqs, store)
         sent = [run(sqs, store, batch(*rows[at]), plan=plan, place=Place(at, "q", 1)) for at in rows]
-        assert [each.known for each in sent] == [known, known]
+        assert [each.counts.known for each in sent] == [known, known]
         overlap = compare([(each.place.partition, each.summary) for each in sent])
         assert (overlap.groups, overlap.are_compared, overlap.equal) == (2, True, 0)
     assert compare([(each.place.partition, each.summary) for each in replay(sqs, store, 3)]).groups == 0
@@ -481,11 +482,11 @@ def test_a_commit_forgets_what_is_old(sqs: Sqs, store: Store) -> None:
     """Of its own query and of batch writes; without a journal nothing is looked for."""
     for number in (0, 21, 120):
         run(sqs, store, batch("a1"), place=Place(0, "q", number))
-    finish_write(lambda: store, [Sent(Place(0, "q", 120), 1, 0), Sent(Place(1, "q", 120), 0, 0)], sqs.clock)
+    finish_write(lambda: store, [Sent(Place(0, "q", 120), 1), Sent(Place(1, "q", 120), 0)], sqs.clock)
     assert len(store.under("sent/q/")) == 2
     assert "is forgotten" in error(BatchForgottenError, sqs, store, batch("a1"), place=Place(0, "q", 0))
 
-    once = Sent(Place(0, None, None), 1, 0)
+    once = Sent(Place(0, None, None), 1)
     run(sqs, store, batch("b1"), place=once.place)
     sqs.clock.advance(7 * 86_400 + 1)
     assert len(store.under("sent/batch-writes/")) == 1
@@ -540,4 +541,4 @@ def test_a_task_whose_rows_are_recorded_ends_well_though_it_cannot_tidy_up(sqs: 
     store.on_step = raising(JournalUnavailableError("503"), is_tidying)
     assert run(sqs, store, batch("a1", "a2", "a3"), plan=plan).rows == 3
     store.calm()
-    assert run(sqs, store, batch("a1", "a2", "a3"), plan=planned(sqs, store)).known == 3
+    assert run(sqs, store, batch("a1", "a2", "a3"), plan=planned(sqs, store)).counts.known == 3

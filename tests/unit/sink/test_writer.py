@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sqs_fifo_spark import logs
 from sqs_fifo_spark.errors import AccessDeniedError, DisorderError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.sink import writer
+from sqs_fifo_spark.sink.progress import RowCounts
 from sqs_fifo_spark.sink.write import Draft, Place, Sent
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
 from tests.unit.sending import THROTTLED, Sqs, Store, batch, patched, raising, refusal
@@ -147,8 +148,8 @@ def test_a_batch_write_that_does_not_say_who_writes_what_is_told_once(
 def test_each_write_has_a_line_with_its_figures(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
     """Those of all tasks, also where there is nothing to warn of: Spark has no place for them in its reports."""
     sent = [
-        SentMessage(Sent(Place(0, "q", 7), rows=3, known=1)),
-        SentMessage(Sent(Place(1, "q", 7), rows=4, equal=2, overtaking=1, refused=1)),
+        SentMessage(Sent(Place(0, "q", 7), 3, RowCounts(known=1))),
+        SentMessage(Sent(Place(1, "q", 7), 4, RowCounts(equal=2, overtaking=1, refused=1))),
     ]
     with caplog.at_level(logging.INFO, "sqs_fifo_spark"):
         SqsFifoStreamWriter(sqs.options(), SCHEMA).commit(sent, 7)
@@ -161,7 +162,10 @@ def test_each_write_has_a_line_with_its_figures(sqs: Sqs, caplog: pytest.LogCapt
 
 def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
     """A stream's micro-batch is written once in each run; a batch write may find the rows of another one."""
-    sent = [SentMessage(Sent(Place(0, "q", 7), rows=5, known=2)), SentMessage(Sent(Place(1, "q", 7), rows=3, known=1))]
+    sent = [
+        SentMessage(Sent(Place(0, "q", 7), 5, RowCounts(known=2))),
+        SentMessage(Sent(Place(1, "q", 7), 3, RowCounts(known=1))),
+    ]
     SqsFifoStreamWriter(sqs.options(), SCHEMA).commit(sent, 7)
     SqsFifoWriter(sqs.options(), SCHEMA).commit(sent)
     assert caplog.messages == [
@@ -173,7 +177,7 @@ def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplo
 
 def test_the_driver_tells_how_many_rows_are_refused(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
     """And where they are; of an aborted write they do not count as sent."""
-    sent = [SentMessage(Sent(Place(number, "q", 7), rows=5, refused=number)) for number in (0, 1, 2)]
+    sent = [SentMessage(Sent(Place(number, "q", 7), 5, RowCounts(refused=number))) for number in (0, 1, 2)]
     given = SqsFifoStreamWriter(sqs.options(badRecordsPath="/kept"), SCHEMA)
     given.commit(sent, 7)
     given.abort(sent, 7)
@@ -196,7 +200,7 @@ def test_refused_rows_are_kept_where_the_options_say(sqs: Sqs, store: Store, mon
 
     monkeypatch.setattr(writer, "open_store", open_store)
     given = pickled(SqsFifoWriter(sqs.options(badRecordsPath="/kept"), SCHEMA))
-    assert given.write(iter([batch("a1", None)])).sent.refused == 1
+    assert given.write(iter([batch("a1", None)])).sent.counts.refused == 1
     assert opened == ["/kept", "/kept"]
     assert len(store.under("q/00000000000000000012/")) == 1
 
@@ -235,7 +239,7 @@ def test_the_driver_tells_how_many_rows_have_overtaken_others(
     given = pickled(batch_writer(sqs, order="batch"))
     sqs.failing = lambda body: ("InternalError", False) if body == "a1" and sqs.tries(body) == 1 else None
     message = given.write(iter([batch("a1", "a2", "a3")]))
-    assert message.sent.overtaking == 2
+    assert message.sent.counts.overtaking == 2
     caplog.clear()
     given.commit([message])
     said = next(each for each in caplog.messages if "before an earlier row" in each)
