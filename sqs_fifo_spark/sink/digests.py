@@ -39,6 +39,11 @@ def digest_of(kind: str, group: str, key: str) -> bytes:
     return _shard_of(group) + hashlib.sha256(f"{kind}\n{group}\n{key}".encode()).digest()[: WIDTH - SHARD_WIDTH]
 
 
+def mark_of(what: str) -> bytes:
+    """Return bytes to record like a row's digest, which are no row's. All are in one shard, so one look finds all."""
+    return b"\xff" * SHARD_WIDTH + hashlib.sha256(what.encode()).digest()[: WIDTH - SHARD_WIDTH]
+
+
 def shard(digest: bytes) -> str:
     return digest[:SHARD_WIDTH].hex()
 

@@ -30,7 +30,7 @@ from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError, 
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
+from sqs_fifo_spark.sink.digests import mark_of
 from sqs_fifo_spark.sink.outgoing import OutgoingRow, RefusedRowError
 from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
@@ -38,14 +38,7 @@ from sqs_fifo_spark.sink.window import Window
 
 PLACE = "_place"
 """Spark leaves files out that begin so when it reads the folder."""
-
-
-def _digest_of(what: str) -> bytes:
-    # Like a row's digest. All in one shard, so that a look for one finds the others.
-    return b"\xff" * SHARD_WIDTH + hashlib.sha256(what.encode()).digest()[: WIDTH - SHARD_WIDTH]
-
-
-ANY_REFUSED = _digest_of("refused rows")
+ANY_REFUSED = mark_of("refused rows")
 """Recorded beside the first mark: only where it is must a task compare its rows with marks."""
 
 
@@ -170,10 +163,10 @@ class QueueKeeper:
         return not self._record.is_sent(ANY_REFUSED)
 
     def has(self, content: str, copy: int) -> bool:
-        return self._record.is_sent(_digest_of(f"refused\n{content}-{copy}"))
+        return self._record.is_sent(mark_of(f"refused\n{content}-{copy}"))
 
     def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
-        mark = _digest_of(f"refused\n{content}-{row.copy}")
+        mark = mark_of(f"refused\n{content}-{row.copy}")
         own_id = hashlib.sha256(f"{self._write}\n{content}-{row.copy}".encode()).hexdigest()
         if why := self._why_not(row, line):
             raise _not_kept(row, why)
@@ -182,7 +175,7 @@ class QueueKeeper:
             self._record.add([mark, ANY_REFUSED], by=math.inf)
             self._marked.add(mark)
         looked_at = self._record.refresh([ANY_REFUSED])
-        if not self._record.is_sent(_digest_of(own_id)):
+        if not self._record.is_sent(mark_of(own_id)):
             # Its group alone: the line says the queue.
             ids = {"MessageGroupId": row.group.rpartition("\n")[2], "MessageDeduplicationId": own_id}
             message = OutgoingRow(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
@@ -191,7 +184,7 @@ class QueueKeeper:
                 self._queue.send([message], lambda _, __: None, stopped=stopped, deadline=deadline)
             except RefusedRowError as refused:
                 raise _not_kept(row, refused.reason) from None
-            self._record.add([_digest_of(own_id)], by=math.inf)
+            self._record.add([mark_of(own_id)], by=math.inf)
         self._marked.discard(mark)
         return True
 

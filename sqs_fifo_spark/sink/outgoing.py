@@ -243,7 +243,8 @@ def _row(
         if payload is None:
             why = f"{too_large(size, most)}; with payloadLocation its body goes to S3"
         else:
-            why = _attributes_too_large(size, most)
+            why = f"it has {size:,} bytes though its body is on S3, and the queue takes at most {most:,}"
+            why = f"{why} (MaximumMessageSize)"
         raise RefusedRowError(row, why, digest)
     held_bytes = _held_bytes(entry, kept) + (0 if payload is None else sys.getsizeof(payload.data))
     if form.queue_url is None:
@@ -281,10 +282,6 @@ def _payload(row: int, data: bytes, entry: dict[str, Any], form: RowForm, digest
             row, f"its body has {len(data):,} bytes, and a body on S3 may have at most {MAX_PAYLOAD_BYTES:,}", digest
         )
     return form.payloads.offload(data, entry, by_column=form.by_column)
-
-
-def _attributes_too_large(size: int, most: int) -> str:
-    return f"it has {size:,} bytes though its body is on S3, and the queue takes at most {most:,} (MaximumMessageSize)"
 
 
 def too_large(size: int, most: int) -> str:

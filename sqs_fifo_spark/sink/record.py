@@ -28,7 +28,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
@@ -50,14 +49,21 @@ _MOST_LISTS = 10
 """Lists that are made, at most, until no listed object is gone when it is read."""
 
 
-class Record(Protocol):
-    """A task's knowledge of sent rows of its micro-batch. All methods may be called by several threads."""
+class Record:
+    """A task's knowledge of sent rows of its micro-batch. All methods may be called by several threads.
+
+    This one knows none, for a sink without a journal, which relies on SQS's memory of 5 minutes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
     def note(self, digests: Iterable[bytes]) -> None:
         """Note that the attempt has come to these rows, and that they are sent. One thread at a time does so."""
 
     def is_repeated(self, digest: bytes) -> bool:
         """Return whether the attempt has noted an equal row; then this one is not sent, however long ago that was."""
+        return False
 
     def refresh(self, digests: Collection[bytes]) -> float:
         """Look: read the digests that others have recorded, of these rows' shards at least.
@@ -65,9 +71,11 @@ class Record(Protocol):
         Return the monotonic time of that look, at most OLDEST_REFRESH_S ago. Raises BatchForgottenError for a forgotten
         write, and JournalUnavailableError.
         """
+        return self._clock.monotonic()
 
     def is_sent(self, digest: bytes) -> bool:
         """Return whether the row of this digest, which the last look was for, was sent at that time."""
+        return False
 
     def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
         """Record that these rows were sent; return once that is durable. Raises JournalUnavailableError.
@@ -83,34 +91,6 @@ class Record(Protocol):
         """Tidy up after the last row. Raises nothing."""
 
 
-class NoRecord:
-    """Stands for the record of a sink without a journal, which relies on SQS's memory of 5 minutes."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def note(self, digests: Iterable[bytes]) -> None:
-        return
-
-    def is_repeated(self, digest: bytes) -> bool:
-        return False
-
-    def refresh(self, digests: Collection[bytes]) -> float:
-        return self._clock.monotonic()
-
-    def is_sent(self, digest: bytes) -> bool:
-        return False
-
-    def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
-        return
-
-    def tidy(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-
 @dataclass
 class _Put:
     """One object in the making. `error` is the one that its put met."""
@@ -120,7 +100,7 @@ class _Put:
     error: BaseException | None = None
 
 
-class SentRecord:
+class SentRecord(Record):
     """The record of one micro-batch, as one attempt of a task sees it and adds to it."""
 
     def __init__(
@@ -138,8 +118,8 @@ class SentRecord:
 
         `run` is one execution of the micro-batch. `is_txn`: `query` and `batch` are a user's txnAppId and txnVersion.
         """
+        super().__init__(clock)
         self._store = store
-        self._clock = clock
         self._query = query
         self._batch = batch
         self._is_txn = is_txn

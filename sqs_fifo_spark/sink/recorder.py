@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 
 from sqs_fifo_spark.errors import DisorderError
 from sqs_fifo_spark.sink.crew import Crew
 from sqs_fifo_spark.sink.deadlines import RECORDS, RowsUnderWay
-from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
+from sqs_fifo_spark.sink.digests import mark_of
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.outgoing import OutgoingRow
 from sqs_fifo_spark.sink.progress import Progress
@@ -18,8 +17,8 @@ from sqs_fifo_spark.sink.record import Record
 PUT_AGAIN_S = 10.0
 """Seconds for which a task that could not record its sent rows pauses, until it tries again."""
 
-DISORDER = b"\xff" * SHARD_WIDTH + hashlib.sha256(b"disorder").digest()[: WIDTH - SHARD_WIDTH]
-"""Recorded like a row's digest, which it cannot be: rows of this micro-batch are out of order, or may be so."""
+DISORDER = mark_of("disorder")
+"""Recorded where rows of this micro-batch are out of order, or may be so."""
 _REMEDY = "No more rows of this partition are sent. To send the rest, repeat the write with onDisorder set to log."
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
 from sqs_fifo_spark.sink.offload import PayloadForm
 from sqs_fifo_spark.sink.outgoing import RefusedRowError, RowForm, columns_of, outgoing, queues_of
 from sqs_fifo_spark.sink.progress import RowCounts
-from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, folder_of
+from sqs_fifo_spark.sink.record import Record, SentRecord, folder_of
 from sqs_fifo_spark.sink.row_queues import RowQueues
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue, no_content_based_deduplication
@@ -323,7 +323,7 @@ def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent],
 
 def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> Record:
     if plan.draft.journal is None or store is None:
-        return NoRecord(clock)
+        return Record(clock)
     store = JournalIdentity.join(store, plan.draft.journal).store
     return SentRecord(
         store,

@@ -75,10 +75,6 @@ class _PlannedWrite:
         self._plan: SinkPlan | Draft | SqsFifoError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        self._prepare_for_tasks()
-        return self.__dict__
-
-    def _prepare_for_tasks(self) -> None:
         """Look at queue and journal, for the tasks; this is where the driver does so.
 
         Spark pickles the writer on the driver, once a write, and only for the tasks to write with it; it builds others
@@ -94,6 +90,7 @@ class _PlannedWrite:
                 open_journal=lambda: _store(self._options),
                 open_bad_records=lambda: _place_of_refused(self._options),
             )
+        return self.__dict__
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None

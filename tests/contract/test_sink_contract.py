@@ -21,7 +21,7 @@ from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.outgoing import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
-from sqs_fifo_spark.sink.record import NoRecord
+from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.write import draft, prepare
@@ -113,7 +113,7 @@ def options_of(queue: Queue) -> SinkOptions:
 def send(queue: Queue, rows: Sequence[OutgoingRow]) -> list[tuple[int, int]]:
     """Send as a task does, and return entries and bytes of each call."""
     watched = Watched(options_of(queue))
-    sender = Sender(watched, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
+    sender = Sender(watched, Record(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
     sender.add(rows)
     sender.finish()
     return watched.sizes
@@ -269,7 +269,7 @@ def test_calls_are_split_exactly_where_the_queue_refuses_them(seed: int) -> None
     sizes = [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
     rows = [row(size, dice, number=n, attributes=dice.randint(0, 10)) for n, size in enumerate(sizes)]
     queue = Asked()
-    sender = Sender(queue, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
+    sender = Sender(queue, Record(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
     sender.add(rows)
     sender.finish()
     assert sum(queue.calls) == len(rows)

@@ -97,7 +97,7 @@ REFUSAL_MUTATIONS.rewritten(
 REFUSAL_MUTATIONS.rewritten(
     "do not record that a refused row is in another queue",
     "sink.keepers.QueueKeeper.keep",
-    "self._record.add([_digest_of(own_id)], by=math.inf)",
+    "self._record.add([mark_of(own_id)], by=math.inf)",
     "pass",
 )
 

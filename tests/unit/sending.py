@@ -22,7 +22,7 @@ from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.outgoing import OutgoingRow, RowForm, outgoing
-from sqs_fifo_spark.sink.record import NoRecord, Record
+from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from tests.helpers import raises_one_line, wait_until
@@ -376,7 +376,7 @@ def in_trouble(sqs: Sqs, seed: int) -> Callable[[], bool]:
     return is_hit
 
 
-class Noted(NoRecord):
+class Noted(Record):
     """A record in memory, which can fail."""
 
     def __init__(self, looked_at: float = math.inf) -> None:

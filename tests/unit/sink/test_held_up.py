@@ -10,7 +10,7 @@ from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFif
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.sink.crew import GRACE_S
 from sqs_fifo_spark.sink.lanes import Stride
-from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
+from sqs_fifo_spark.sink.record import Record, SentRecord
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
@@ -54,7 +54,7 @@ def young(hang: Hang) -> Iterator[Hang]:
 
 def record(store: Store, sqs: Sqs, *, has_journal: bool = True) -> Record:
     if not has_journal:
-        return NoRecord(sqs.clock)
+        return Record(sqs.clock)
     return SentRecord(store, sqs.clock, query="q", batch="1", run="018bcfe56800r1", partition=0)
 
 
@@ -225,7 +225,7 @@ def test_no_row_waits_while_the_journal_is_being_tidied(
 def test_a_process_that_stood_still_gets_a_moment(sqs: Sqs, hang: Hang) -> None:
     """A call may still end: the limit alone fails nobody."""
     sqs.after = hang
-    task = sending(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
+    task = sending(make(sqs, Record(sqs.clock)), "a1", "a2")
     hang.wait()
     sqs.clock.advance(2 * LIMIT_S)
     hang.end()
@@ -236,7 +236,7 @@ def test_a_process_that_stood_still_gets_a_moment(sqs: Sqs, hang: Hang) -> None:
 def test_records_of_one_thread_do_not_hold_back_the_limit_of_another(sqs: Sqs, store: Store, hang: Hang) -> None:
     """Rows come and go: what counts is the one that was sent first and is not over."""
     hang_in("connect", sqs, store, hang)
-    sender = make(sqs, NoRecord(sqs.clock))
+    sender = make(sqs, Record(sqs.clock))
     sender.add(rows("a1"))
     hang.wait()
     for body in numbered("b", 7):

@@ -29,7 +29,7 @@ from sqs_fifo_spark.sink import judge, window
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.crew import GRACE_S
 from sqs_fifo_spark.sink.outgoing import RowForm
-from sqs_fifo_spark.sink.record import NoRecord, SentRecord
+from sqs_fifo_spark.sink.record import Record, SentRecord
 from sqs_fifo_spark.sink.sink_queue import SinkQueue, StoppedError
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, SharedClock, Sqs, Store, make, patched, rows, rows_of, waiting
@@ -213,10 +213,10 @@ def test_rows_of_different_groups_that_sqs_takes_for_equal_are_counted(monkeypat
     sqs = patched(monkeypatch, ContentBasedDeduplication="true")
     given = [(f"g{number}", "one body") for number in range(20)]
     by_body = rows_of(given, form=RowForm(None, False, 1_048_576))
-    assert send_all(sqs, by_body, NoRecord(sqs.clock)).counts.equal == 19
+    assert send_all(sqs, by_body, Record(sqs.clock)).counts.equal == 19
     assert sqs.bodies() == ["one body"]
     sqs = patched(monkeypatch, ContentBasedDeduplication="true", DeduplicationScope="messageGroup")
-    assert send_all(sqs, by_body, NoRecord(sqs.clock)).counts.equal == 0
+    assert send_all(sqs, by_body, Record(sqs.clock)).counts.equal == 0
     assert len(sqs.bodies()) == 20
 
 
@@ -225,7 +225,7 @@ def test_of_two_equal_rows_one_is_counted_whichever_is_confirmed_first(monkeypat
     sqs = patched(monkeypatch, ContentBasedDeduplication="true")
     by_body, others_are_told = RowForm(None, False, 1_048_576), threading.Event()
     sqs.after = waiting(others_are_told, lambda bodies, answer: len(sqs.calls) == 1)
-    made = make(sqs, NoRecord(sqs.clock))
+    made = make(sqs, Record(sqs.clock))
     made.add(rows_of([("a", "one body")], form=by_body))
     wait_until(lambda: len(sqs.bodies()) == 1, LONG_S, "the message is sent")
     made.add(rows_of([("b", "b1"), ("b", "one body")], form=by_body))
@@ -239,7 +239,7 @@ def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.Monkey
     """An equal row is told if it comes soon enough; a long task does not hold all that it has sent."""
     monkeypatch.setattr(judge, "KEPT_IDS", 50)
     given = [(f"g{number}", f"{number}") for number in range(300)]
-    made = make(sqs, NoRecord(sqs.clock))
+    made = make(sqs, Record(sqs.clock))
     made.add(rows_of(given))
     made.finish()
     assert 50 <= len(made.progress._judge._newer_ids) + len(made.progress._judge._older_ids) <= 100

@@ -12,7 +12,7 @@ from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink.crew import THREADS
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.outgoing import RefusedRowError
-from sqs_fifo_spark.sink.record import NoRecord
+from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
@@ -175,7 +175,7 @@ def test_equal_rows_overtake_nothing(sqs: Sqs) -> None:
     """They are no messages of their own: not equal to one of this task, and not to an older one."""
     send(sqs, rows("a0"), stride=BATCH)
     sqs.fail_once("a3")
-    sender = send(sqs, rows("a0", "a1", "a2", "a1", "a3", "a3"), NoRecord(sqs.clock), stride=BATCH)
+    sender = send(sqs, rows("a0", "a1", "a2", "a1", "a3", "a3"), Record(sqs.clock), stride=BATCH)
     assert sqs.bodies() == ["a0", "a1", "a2", "a3"]
     assert figures(sender) == (6, 0, 2)
 
