@@ -156,7 +156,8 @@ class FileStore:
             except FileExistsError:
                 is_new = False
         finally:
-            _remove_draft(draft)
+            with suppress(OSError):  # nobody lists it, and it goes with its folder; the write's own error is raised
+                Path(draft).unlink()
         self._sync(path.parent)  # also another writer's name, which may have died before this
         self._require_anchor()  # the file system may have gone in between
         return is_new
@@ -296,7 +297,7 @@ def _remove_dead_drafts(root: Path) -> None:
         folders = _folders_in(root)
         now = max(folder.stat().st_mtime for folder in (root, *folders))
         for entry in itertools.chain.from_iterable(
-            os.scandir(each) for each in (root, *folders) if _stands(each, root)
+            os.scandir(each) for each in (root, *folders) if each == root or each.name in _STANDING
         ):
             draft = _DRAFT.fullmatch(entry.name)
             with suppress(FileNotFoundError):  # a living one goes meanwhile
@@ -305,19 +306,9 @@ def _remove_dead_drafts(root: Path) -> None:
                     Path(entry.path).unlink()
 
 
-def _stands(folder: Path, root: Path) -> bool:
-    return folder == root or folder.name in _STANDING
-
-
 def _unlink(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
-
-
-def _remove_draft(draft: str) -> None:
-    """Remove a draft, which nobody lists. If that fails, it goes with its folder, and the write's error is raised."""
-    with suppress(OSError):
-        Path(draft).unlink(missing_ok=True)
 
 
 def _raise_unless_missing(error: OSError) -> None:

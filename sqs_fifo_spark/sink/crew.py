@@ -52,7 +52,6 @@ class Crew:
             self._threads.append(thread)
 
     def is_late_locked(self) -> bool:
-        """Return whether work under way is late."""
         return self._clock.monotonic() >= self.deadlines.limit()
 
     def wait_until(self, condition: Callable[[], bool]) -> BaseException | None:

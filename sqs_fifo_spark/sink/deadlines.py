@@ -35,34 +35,22 @@ class RowsUnderWay:
             del self.unrecorded[id(row)]
 
 
-class Deadlines:
+class Deadlines(set[RowsUnderWay]):
     """All that a task has under way."""
-
-    def __init__(self) -> None:
-        self._pending: set[RowsUnderWay] = set()
-
-    def add(self, pending: RowsUnderWay) -> None:
-        self._pending.add(pending)
-
-    def discard(self, pending: RowsUnderWay) -> None:
-        self._pending.discard(pending)
-
-    def clear(self) -> None:
-        self._pending.clear()
 
     def limit(self) -> float:
         """Return the monotonic time by which something must be over; infinity if nothing is under way."""
-        return min((each.limit for each in self._pending), default=math.inf)
+        return min((each.limit for each in self), default=math.inf)
 
     def is_clear(self, groups: set[str], by: float) -> bool:
         """Return whether nobody will send rows of these groups again by then: the record has them, or time is left."""
-        return all(each.limit >= by or groups.isdisjoint(each.unrecorded.values()) for each in self._pending)
+        return all(each.limit >= by or groups.isdisjoint(each.unrecorded.values()) for each in self)
 
     def held_up(self, now: float) -> SqsFifoError:
         """Return the error of a task in which something is late at `now`, a monotonic time."""
         budget_s = SEND_BUDGET_S + CONFIRM_BUDGET_S
         end = "So that Spark tries the task again while SQS knows what it has taken, this attempt ends without it."
-        if puts := next((each.puts for each in self._pending if each.puts and each.limit <= now), ""):
+        if puts := next((each.puts for each in self if each.puts and each.limit <= now), ""):
             return JournalUnavailableError(f"{puts.format(budget_s)} {end}")
         return TransientQueueError(
             f"a call to SQS is held up: {budget_s:g} s after the time to try its rows began it is not over, and can "

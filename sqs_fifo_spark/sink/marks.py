@@ -36,8 +36,6 @@ _SENT_NAME = re.compile(
 
 @dataclass(frozen=True)
 class SentName:
-    """The parts of an object's name."""
-
     number: int
     """Of the micro-batch; of a batch write the time of its beginning, in milliseconds."""
     place: str

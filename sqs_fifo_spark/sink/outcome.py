@@ -12,7 +12,6 @@ from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError, error_from_aws
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.sink.outgoing import OutgoingRow
 
-OPERATION = SEND
 _IN_OUR_WORDS = {
     "BatchRequestTooLong": "it is larger than the queue takes",
     "InvalidMessageContents": "it has characters that SQS does not take",
@@ -62,7 +61,7 @@ def classify(
     confirmed = {key: entry for key, entry in successful.items() if key not in failed}
     codes = {key: str(entry.get("Code")) for key, entry in failed.items()}
     errors = {
-        key: error_from_aws(OPERATION, queue_url, codes[key], str(entry.get("Message", "")), sender_fault=entry)
+        key: error_from_aws(SEND, queue_url, codes[key], str(entry.get("Message", "")), sender_fault=entry)
         for key, entry in failed.items()
     }
     passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}

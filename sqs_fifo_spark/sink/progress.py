@@ -53,7 +53,6 @@ class Progress:
         return replace(self._counts, equal=self._counts.equal + self.lanes.equal)
 
     def follow_disorder(self) -> None:
-        """Note that an earlier attempt has recorded that rows are out of order."""
         self._counts.follows_disorder = True
 
     def begin(self, rows: list[OutgoingRow], is_known: list[bool], *, is_turn: bool) -> list[OutgoingRow]:

@@ -142,7 +142,6 @@ class Sender:
     # In the threads
 
     def _write_next(self) -> None:
-        """Write the next body that goes to S3."""
         crew, lanes = self._crew, self.progress.lanes
         with crew.changed:
             crew.wait_for(lambda: lanes.has_unwritten)

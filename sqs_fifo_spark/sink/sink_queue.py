@@ -12,21 +12,14 @@ from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
 from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
-from sqs_fifo_spark.aws.codes import MessageRefusedError
+from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import OptionError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.retry import SharedPause, retry_transient
-from sqs_fifo_spark.sink.outcome import OPERATION, ConfirmedRow, classify, refusal
+from sqs_fifo_spark.sink.outcome import ConfirmedRow, classify, refusal
 from sqs_fifo_spark.sink.outgoing import OutgoingRow, RefusedRowError, too_large
-
-
-def no_content_based_deduplication(queue_url: str) -> OptionError:
-    return OptionError(
-        f"option 'deduplication' is 'content', but the queue '{queue_url}' has no ContentBasedDeduplication, so SQS "
-        "would refuse every row. Turn it on, or give the rows a column messageDeduplicationId."
-    )
 
 
 class StoppedError(Exception):
@@ -96,9 +89,7 @@ class SinkQueue(QueueCalls):
             if stopped.is_set():
                 raise StoppedError
             if self._clock.monotonic() > deadline:
-                raise TransientQueueError(
-                    f"{OPERATION} on '{self._url}' was not made in time: this process stood still."
-                )
+                raise TransientQueueError(f"{SEND} on '{self._url}' was not made in time: this process stood still.")
             tried = named_apart(pending)
             entries = [{"Id": key, **row.entry} for key, row in tried.items()]
             try:
@@ -129,7 +120,7 @@ class SinkQueue(QueueCalls):
             if pending:
                 may_be_older = may_be_older or outcome.is_silent
                 raise TransientQueueError(
-                    f"{OPERATION} on '{self._url}': {outcome.code}, and again until the time to retry was over."
+                    f"{SEND} on '{self._url}': {outcome.code}, and again until the time to retry was over."
                 )
 
         while pending:
@@ -177,7 +168,7 @@ class SinkQueue(QueueCalls):
         self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event
     ) -> Mapping[str, Any]:
         try:
-            return self._call(OPERATION, latest=latest, stopped=stopped, Entries=entries)
+            return self._call(SEND, latest=latest, stopped=stopped, Entries=entries)
         except TransientQueueError as error:
             if stopped.is_set():
                 raise StoppedError from None

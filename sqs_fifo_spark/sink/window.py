@@ -37,7 +37,6 @@ class Window:
 
     @property
     def last_try(self) -> float:
-        """The time until which a try may begin."""
         return self.looked_at + SEND_BUDGET_S
 
     @property

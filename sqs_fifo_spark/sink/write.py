@@ -16,6 +16,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     JournalUnavailableError,
+    OptionError,
     RowError,
     SqsFifoError,
     TransientQueueError,
@@ -34,7 +35,7 @@ from sqs_fifo_spark.sink.progress import RowCounts
 from sqs_fifo_spark.sink.record import Record, SentRecord, folder_of
 from sqs_fifo_spark.sink.row_queues import RowQueues
 from sqs_fifo_spark.sink.sender import Sender
-from sqs_fifo_spark.sink.sink_queue import SinkQueue, no_content_based_deduplication
+from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.summary import Summary, Tally
 
 MAX_PART_ROWS = 1_000
@@ -167,7 +168,11 @@ def prepare(
     options = given.options
     facts = queue.describe()
     if not given.by_column and not facts.has_content_based_deduplication:
-        raise no_content_based_deduplication(options.queue_url)
+        raise OptionError(
+            f"option 'deduplication' is 'content', but the queue '{options.queue_url}' has no "
+            "ContentBasedDeduplication, so SQS would refuse every row. Turn it on, or give the rows a column "
+            "messageDeduplicationId."
+        )
     # With one group for all rows there are no others.
     if may_create and facts.deduplicates_across_groups and options.message_group_id is None:
         what, remedy = (

@@ -189,8 +189,6 @@ class _PlannedWrite:
 
 
 class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
-    """Sends the rows of a batch write."""
-
     @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessage:
         place = _place()
