@@ -24,6 +24,13 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
     return content
 
 
+def texts(value: Any) -> tuple[str, ...]:
+    """Return the texts of a JSON list. Raises ValueError for anything else."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(value)
+    return tuple(value)
+
+
 def damaged(name: str) -> JournalCorruptError:
     return JournalCorruptError(
         f"'{name}' in the journal is damaged or not of this format, so the query stops. With deleteAfter=commit, "

@@ -36,14 +36,12 @@ def visibility_needed_s(size: int, bytes_per_s: float) -> int:
 
 
 def most_held(heartbeat_s: float, bytes_per_s: float | None) -> int:
-    """Return the number of messages that can be renewed within half a heartbeat, at `bytes_per_s` if it is known."""
+    """Return the number of messages that can be renewed within half a heartbeat, for it may begin late.
+
+    By MOST_RENEWAL_THREADS, and at `bytes_per_s` if it is known.
+    """
     carried = math.inf if bytes_per_s is None else bytes_per_s * heartbeat_s / 2 / RENEWAL_BYTES
-    return int(min(most_renewed(heartbeat_s), carried))
-
-
-def most_renewed(heartbeat_s: float) -> int:
-    """Return the number of messages that MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
-    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S)
+    return int(min(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S, carried))
 
 
 def renewal_threads(max_messages: int, heartbeat_s: float) -> int:

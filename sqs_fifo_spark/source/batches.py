@@ -102,5 +102,4 @@ def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
 def outcome_pairs(
     parts: Sequence[Sequence[Receipt]], answers: Iterable[Sequence[Outcome]]
 ) -> list[tuple[Receipt, Outcome]]:
-    """Return each receipt of these batches with its outcome."""
     return [pair for part, outcomes in zip(parts, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

@@ -96,12 +96,10 @@ class Journal(ClaimedJournal):
 
     @staticmethod
     def caught_name(epoch: int, plan: int) -> str:
-        """Return the name of the catch of an epoch of this plan."""
         return f"epochs/{epoch:020d}/caught-{plan:020d}"
 
     @staticmethod
     def is_link(name: str) -> bool:
-        """Return whether `name` is that of a chain's link, of whatever plan."""
         return _SEGMENT_NAME.fullmatch(name) is not None
 
     @staticmethod

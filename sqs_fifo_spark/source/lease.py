@@ -117,10 +117,6 @@ class Lease:
         with self._lock:
             return min((hold.renew_at for hold in self._holds.values()), default=None)
 
-    def is_held(self, receipt: Receipt) -> bool:
-        """Return whether the hold is, as far as this process knows, still ours."""
-        return not self.lapsed_receipts([receipt])
-
     def lapsed_receipts(self, receipts: Iterable[Receipt]) -> list[Receipt]:
         """Return the receipts whose hold is, as far as this process knows, no longer ours."""
         with self._lock:

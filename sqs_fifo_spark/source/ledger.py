@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from sqs_fifo_spark.errors import DataLossError
-from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
+from sqs_fifo_spark.journal.documents import damaged, parse_json, texts, to_json
 from sqs_fifo_spark.payloads.pointer import from_url
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
@@ -118,11 +118,11 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             )
             for message_id, entry in content["unconfirmed"].items()
         }
-        carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
+        carried = {_source(source): texts(ids) for source, ids in content["carried"].items()}
         plan, claim, generation, begun_by = (_whole(content[key]) for key in ("plan", "claim", "generation", "begunBy"))
         begun_after = None if content["begunAfter"] is None else EpochPlan(*map(_whole, content["begunAfter"]))
         followed_by = None if content["followed"] is None else Offset.from_json(content["followed"])
-        payloads = tuple(from_url(each).url for each in _ids(content["payloads"]))
+        payloads = tuple(from_url(each).url for each in texts(content["payloads"]))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataLossError):
         raise damaged(name) from None
     return Ledger(epoch, unconfirmed, carried, plan, claim, generation, begun_by, begun_after, followed_by, payloads)
@@ -168,9 +168,3 @@ def _source(name: str) -> str:
     if not _SOURCE_NAME.fullmatch(name):
         raise ValueError(name)
     return name
-
-
-def _ids(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(value)
-    return tuple(value)

@@ -58,7 +58,6 @@ class Offset:
 
     @property
     def name(self) -> str:
-        """The same as text."""
         return self.of.name
 
     @property

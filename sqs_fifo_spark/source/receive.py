@@ -32,13 +32,7 @@ process keeps it, for a task has one receive where the link is slow. It changes 
 """
 
 
-ToMessage = Callable[..., Message]
-"""Makes the message of an entry of the answer, as `from_sqs` does."""
-
-
 class ReceivedMessages(list[Message]):
-    """The messages of one receive."""
-
     def __init__(self, messages: Iterable[Message] = (), *, since: float = 0.0, is_cut: bool = False) -> None:
         super().__init__(messages)
         self.since = since
@@ -58,8 +52,9 @@ class Receive:
         max_messages: int,
         wait_time_s: int,
         visibility_timeout_s: int,
-        to_message: ToMessage = from_sqs,
+        to_message: Callable[..., Message] = from_sqs,
     ) -> None:
+        """`to_message` makes the message of an entry of the answer, as `from_sqs` does."""
         self._url = url
         self._clock = clock
         self._max_messages = min(MAX_ENTRIES, max_messages)

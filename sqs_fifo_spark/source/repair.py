@@ -36,8 +36,6 @@ class NoSuchMessageError(SqsFifoError):
 
 @dataclass(frozen=True)
 class Takeover:
-    """A journal that this process has taken over."""
-
     journal: Journal
     claim: int
     ledger: Ledger

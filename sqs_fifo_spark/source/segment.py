@@ -26,6 +26,7 @@ import pyarrow.ipc
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
+from sqs_fifo_spark.journal.documents import texts
 from sqs_fifo_spark.payloads.pointer import from_url
 from sqs_fifo_spark.source.message import Receipt, rows_at
 
@@ -156,7 +157,7 @@ def encode(segment: Segment) -> bytes:
     head = segment.head
     document = {
         "origin": vars(head.origin),
-        "chain": {**vars(head.chain), "unconfirmed": head.chain.unconfirmed},
+        "chain": vars(head.chain),
         "deleted": sorted(head.deleted),
         "receipts": head.receipts,
         "calls": head.calls,
@@ -237,7 +238,7 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
     _require_whole(data, crc, name)
     try:
         document = json.loads(bytes(data))
-        deleted = _texts(document["deleted"])
+        deleted = texts(document["deleted"])
         receipts = _receipts(document["receipts"])
         receives, failed = map(_whole, document["calls"])
         calls, sizes, query = CallCounts(receives, failed), tuple(map(_whole, document["sizes"])), document["query"]
@@ -264,22 +265,13 @@ def _origin(document: Mapping[str, Any]) -> Origin:
 
 def _chain(document: Mapping[str, Any]) -> Chain:
     deferring, unconfirmed = tuple(map(_whole, document["deferring"])), _receipts(document["unconfirmed"])
-    payloads = tuple(from_url(each).url for each in _texts(document["payloads"]))
+    payloads = tuple(from_url(each).url for each in texts(document["payloads"]))
     chain = Chain(**{**document, "deferring": deferring, "unconfirmed": unconfirmed, "payloads": payloads})
     if document.keys() != vars(chain).keys() or type(chain.is_last) is not bool:
         raise ValueError(document)
-    _whole(chain.served)
-    _whole(chain.size)
-    _whole(chain.groups)
-    if chain.oldest_ms is not None:
-        _whole(chain.oldest_ms)
+    for number in (chain.served, chain.size, chain.groups, 0 if chain.oldest_ms is None else chain.oldest_ms):
+        _whole(number)
     return chain
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        raise ValueError(values)
-    return tuple(values)
 
 
 def _whole(value: Any) -> int:

@@ -30,28 +30,17 @@ class Chains:
         self._offset = offset
         self._journal = journal
         self._lease = lease
-        # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
+        # `_lock` guards `objects` and `is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
-        self._objects: dict[str, Head] = {}
+        self.objects: dict[str, Head] = {}
         """By name: of each chain the last link that was found, and those that defer something, or were asked for."""
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    @property
-    def objects(self) -> Mapping[str, Head]:
-        return self._objects
+        self.is_closed = False
 
     @property
     def query(self) -> str | None:
         """The query's id, if a link that was found has it."""
         with self._lock:
-            return next((head.query for head in self._objects.values() if head.query), None)
+            return next((head.query for head in self.objects.values() if head.query), None)
 
     def discover(self, since: float, pool: Pool) -> None:
         """Hold the messages in links that tasks have put since the last call, from the monotonic time `since` on.
@@ -59,12 +48,12 @@ class Chains:
         Runs on a thread of the heartbeat's, and in its `check`.
         """
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
-            known = frozenset(self._objects)
+            known = frozenset(self.objects)
         found = self._load(self._links(), known, pool)
         with self._lock:
-            if not self._is_closed:
+            if not self.is_closed:
                 self._take(found, since)
 
     def close(self, after: Callable[[int], str], deletes: bool, since: float, pool: Pool) -> None:
@@ -73,9 +62,9 @@ class Chains:
         `after` gives the name of the offset that a partition's chain follows; `since` is as in `discover`.
         """
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
         there = self._links()
-        self._take(self._load(there, frozenset(self._objects), pool), since)
+        self._take(self._load(there, frozenset(self.objects), pool), since)
         ends = self.ends()
         self._require_all_links(there, ends)
         for partition in range(self._offset.partitions):
@@ -85,11 +74,11 @@ class Chains:
 
     def read(self, links: Iterable[tuple[int, int]], since: float, pool: Pool) -> None:
         """Read these links of closed chains, too, by partition and number."""
-        self._take(self._heads(links, self._objects.keys(), pool), since)
+        self._take(self._heads(links, self.objects.keys(), pool), since)
 
     def ends(self) -> dict[int, Head]:
         """Return the last link found of each chain, by partition."""
-        heads = sorted(self._objects.values(), key=lambda head: head.origin.link)
+        heads = sorted(self.objects.values(), key=lambda head: head.origin.link)
         return {head.origin.partition: head for head in heads}
 
     def begun_partitions(self) -> frozenset[int]:
@@ -101,8 +90,7 @@ class Chains:
         )
 
     def receipts(self) -> Iterator[Receipt]:
-        """Yield the receipts in all links that were found."""
-        for head in self._objects.values():
+        for head in self.objects.values():
             yield from (*head.receipts, *head.chain.unconfirmed)
 
     def _require_all_links(self, there: Set[tuple[int, int]], ends: Mapping[int, Head]) -> None:
@@ -141,7 +129,7 @@ class Chains:
         Called with the lock, or of closed chains, which the heartbeat leaves alone.
         """
         before = self.ends()
-        self._objects.update(found)
+        self.objects.update(found)
         ends = self.ends()
         for partition, end in ends.items():
             known = before.get(partition)

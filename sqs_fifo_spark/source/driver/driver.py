@@ -290,7 +290,6 @@ class Driver:
                     return None
 
     def _settle(self, owned: Ownership, end: Offset, *, followed_by: Offset | None) -> None:
-        owned.take(end)
         before = owned.ledger.unconfirmed
         settled = self._epochs.open_at(owned, end)
         owned.settle(settled, followed_by=followed_by)
@@ -353,7 +352,6 @@ class Driver:
         return self._owned_or_none
 
     def log(self, known: Offset | None) -> Continuity:
-        """Return the `Continuity` with Spark's log, which has `known`."""
         self._owned(known)
         assert self._log_or_none is not None
         return self._log_or_none

@@ -22,7 +22,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, publish
+from sqs_fifo_spark.source.plan import PartitionPlan, Remainder, publish
 from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment
 from sqs_fifo_spark.worker import without_collection
@@ -57,8 +57,6 @@ class Epoch:
         self.expected = expected
         self.deletes = deletes
         self.plans: list[PartitionPlan] | None = None
-        self.deal = Deal()
-        """The part of the plans that all tasks have in common."""
         self.verdict: Verdict | None = None
         """Set when the epoch's tasks are over."""
         self.is_replay = False
@@ -85,7 +83,7 @@ class Epoch:
         state = "closed" if self._chains.is_closed else "announced" if self.plans is None else "planned"
         return (
             f"<Epoch {self.offset.name} {state} partitions={self.offset.partitions} caught={len(self.caught)} "
-            f"objects={len(self._chains)} is_blind={self.offset.is_blind} is_replay={self.is_replay}>"
+            f"objects={len(self._chains.objects)} is_blind={self.offset.is_blind} is_replay={self.is_replay}>"
         )
 
     def catch(self, messages: Sequence[Message], after: str) -> None:
@@ -99,7 +97,6 @@ class Epoch:
 
     @property
     def query(self) -> str | None:
-        """The query's id, if a link that was found has it."""
         return self._chains.query
 
     def with_caught(self, ledger: Ledger) -> Ledger:
@@ -143,7 +140,7 @@ class Epoch:
             self._lease.hold(left.receipts, since=since, may_be_deleted=self.deletes or left.head.origin.deletes)
         # Holds that an earlier driver left may be about to lapse; no other is due. The heartbeat does the rest of it.
         self._lease.renew()
-        self.deal = deal_out(
+        deal = deal_out(
             carried,
             partitions,
             max_messages=self.max_messages,
@@ -154,8 +151,8 @@ class Epoch:
         self.plans = plan_partitions(
             self.offset,
             after=after,
-            deal=self.deal,
-            deal_in_plans=publish(self.deal, self._journal, self.offset),
+            deal=deal,
+            deal_in_plans=publish(deal, self._journal, self.offset),
             expected=self.expected,
             max_messages=self.max_messages,
             max_bytes=max_bytes,

@@ -94,8 +94,9 @@ class Epochs:
 
     def expected(self, offset: Offset) -> int:
         """Return about how many messages the announced epoch `offset` can get; as many as may be for any other one."""
-        is_known = self.next is not None and self.is_next(offset)
-        return self.next.expected if is_known and self.next else self._options.max_messages_per_trigger
+        if self.next is not None and self.next.offset == offset:
+            return self.next.expected
+        return self._options.max_messages_per_trigger
 
     def plan(self, owned: Ownership, offset: Offset, *, after: str, limits: Limits) -> list[PartitionPlan]:
         """Open the announced epoch, and return its plans; one of an earlier driver is a replay."""

@@ -59,7 +59,6 @@ class MemberDriver(Driver):
         return self._epochs.expected(end)
 
     def has_settled(self, end: Offset) -> bool:
-        """Return True if it knows that the epoch `end` is settled."""
         return self._owned_or_none is not None and end.epoch <= self._owned_or_none.ledger.epoch
 
     def stop(self) -> None:
@@ -130,7 +129,6 @@ class Member:
 
     @property
     def is_free(self) -> bool:
-        """True if its driver may be asked."""
         return not self.is_asked and self.aside_until is None and not self.is_over
 
     def has_settled(self, end: Offset) -> bool:

@@ -143,7 +143,6 @@ class Membership:
         return Offsets({url: offset for key, url, offset in offsets if self._ends.get(key) != offset})
 
     def renew(self, key: str) -> None:
-        """Have the queue begin with a new driver."""
         url = self._by_key[key].url
         self._by_key[key].discard()
         self._by_key[key] = self._member(url)

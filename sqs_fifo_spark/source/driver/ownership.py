@@ -100,7 +100,6 @@ class Ownership:
         )
 
     def carried_count(self) -> int:
-        """Return the number of messages that the ledger carries."""
         return sum(map(len, self._ledger.carried.values()))
 
     def number_after(self, start: Offset) -> int:
@@ -113,11 +112,8 @@ class Ownership:
         A log may have an epoch of each earlier driver that has left nothing else, and the two after it. If a generation
         begins with it, the epoch before it settles all those.
         """
-        return self._highest() + _GAP * (self.claim - self.journal.first_claim) + self._needs_room + 1
-
-    @property
-    def _needs_room(self) -> bool:
-        return self._ledger.generation != self.claim  # nobody was here before the first one
+        has_begun = self._ledger.generation == self.claim  # nobody was here before the first one
+        return self._highest() + _GAP * (self.claim - self.journal.first_claim) + (1 if has_begun else 2)
 
     def _highest(self) -> int:
         return max([self._ledger.epoch, *(each.epoch for each in self._unsettled)])
@@ -288,7 +284,9 @@ class Ownership:
         self._ledger = ledger
         # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a
         #    crash after it leaves nothing to do.
-        self._wait_for_drop()
+        dropping, self._dropping = self._dropping, None
+        if dropping is not None:
+            dropping.result()
         drop = functools.partial(self._drop, end, [*older, *deals], ledger.carried.keys())
         self._dropping = self._drop_pool.submit(drop)
         self._payload_deletes.begin()
@@ -336,11 +334,6 @@ class Ownership:
         """Remove messages that SQS no longer has from the ledger in memory; the next one that is put lacks them."""
         left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
         self._ledger = replace(self._ledger, unconfirmed=left)
-
-    def _wait_for_drop(self) -> None:
-        dropping, self._dropping = self._dropping, None
-        if dropping is not None:
-            dropping.result()
 
 
 def _by_plan(opened_journal: OpenedJournal, pool: Pool) -> Mapping[EpochPlan, UnsettledPlan]:

@@ -47,15 +47,12 @@ class StartlessDriver:
         return self._driver.query
 
     def prepare_available_now(self) -> None:
-        """Do `Driver.prepare_available_now`."""
         self._driver.prepare_available_now()
 
     def report(self) -> dict[str, Any]:
-        """Do `Driver.report`."""
         return self._driver.report()
 
     def stop(self) -> None:
-        """Do `Driver.stop`."""
         self._driver.stop()
 
     def latest_offset(self, start: Offset | None = None, max_messages: int | None = None) -> Offset:
@@ -102,7 +99,6 @@ class StartlessDriver:
             self._driver.note_first(first)
 
     def commit(self, end: Offset) -> None:
-        """Do `Driver.commit`."""
         if self._may_be_plain and self._has_repeated:
             self._is_wrapped = self._may_be_plain = False  # the next batch is another source's alone
         announced = self._driver.announced

@@ -225,7 +225,6 @@ class QueueUnion:
         )
 
     def stop(self) -> None:
-        """End the heartbeats: see `Driver.stop`."""
         for member in self.queues:
             if member.has_driver:
                 member.driver.stop()

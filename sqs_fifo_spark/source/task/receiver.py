@@ -64,7 +64,6 @@ class Receiver:
 
     @property
     def deleted(self) -> frozenset[str]:
-        """The ids of copies that it has surely deleted."""
         return frozenset(self._copies.deleted)
 
     @property

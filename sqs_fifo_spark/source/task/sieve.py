@@ -10,8 +10,6 @@ from sqs_fifo_spark.source.segment import Head
 
 
 class SieveResult(NamedTuple):
-    """Received messages, parted."""
-
     kept: list[Message]
     released: list[Receipt]
     """Messages for SQS to hand out again."""

@@ -19,6 +19,10 @@ HEARTBEAT_S = 10.0
 OPTIONS = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
 
 
+def is_held(lease: Lease, receipt: Receipt) -> bool:
+    return not lease.lapsed_receipts([receipt])
+
+
 class ModelQueue(Queue):
     """A queue whose `extend` is made of the strict model; `answer` may say something else than the model did."""
 

@@ -16,7 +16,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S
 from sqs_fifo_spark.source.settlement import release
-from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue
+from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue, is_held
 
 pytestmark = pytest.mark.law("source-7")
 
@@ -50,7 +50,7 @@ def test_holds_are_renewed_at_each_third_of_the_timeout(queue: ModelQueue, lease
     assert len(queue.calls) == 12
     assert {timeout_s for _, timeout_s, _ in queue.calls} == {VISIBILITY_S}
     assert queue.in_flight() == 2
-    assert all(lease.is_held(receipt) for receipt in held)
+    assert all(is_held(lease, receipt) for receipt in held)
     assert lease.lost_count == 0
 
 
@@ -102,7 +102,7 @@ def test_renewals_that_fail_until_the_hold_is_over_lose_it(
     run(lease, clock, 2 * VISIBILITY_S)
     assert lease.lost_count == 1
     assert len(queue.calls) == calls
-    assert not lease.is_held(held[0])
+    assert not is_held(lease, held[0])
     assert caplog.text.count("lost the lease") == 1
 
 
@@ -127,7 +127,7 @@ def test_the_others_of_a_batch_are_kept_when_one_is_lost(queue: ModelQueue, leas
     held = queue.held_by(lease, "a", "b", "c")
     queue.let_go(held[1])
     run(lease, clock, VISIBILITY_S * 2)
-    assert [lease.is_held(receipt) for receipt in held] == [True, False, True]
+    assert [is_held(lease, receipt) for receipt in held] == [True, False, True]
     assert queue.in_flight() == 2
     assert lease.lost_count == 1
 
@@ -193,9 +193,9 @@ def test_no_hold_outlives_its_timeout_in_our_eyes(queue: ModelQueue, lease: Leas
     """A pause of the whole process is a lost hold, before any call says so."""
     held = queue.held_by(lease, "a")
     clock.advance(VISIBILITY_S - 0.5)
-    assert lease.is_held(held[0])
+    assert is_held(lease, held[0])
     clock.advance(0.5)
-    assert not lease.is_held(held[0])
+    assert not is_held(lease, held[0])
 
 
 def test_a_release_ends_though_sqs_does_not_answer(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
@@ -240,7 +240,7 @@ def test_a_renewal_that_is_refused_costs_the_others_nothing(
         clock.advance(HEARTBEAT_S)
         with suppress(type(error)):
             lease.renew()
-    assert [receipt for receipt in held if lease.is_held(receipt)] == held[10:]
+    assert [receipt for receipt in held if is_held(lease, receipt)] == held[10:]
 
 
 def test_a_lease_that_is_given_up_renews_nothing(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
@@ -263,8 +263,8 @@ def test_what_a_task_may_have_deleted_is_no_loss(
     queue.answer = lambda receipt, outcome: Outcome.LOST if receipt == deleted else outcome
     run(lease, clock, 2 * VISIBILITY_S)
     assert sum(deleted in receipts for receipts, _, _ in queue.calls) == 1
-    assert lease.is_held(kept)
-    assert not lease.is_held(deleted)
+    assert is_held(lease, kept)
+    assert not is_held(lease, deleted)
     assert lease.lost_count == (0 if may_be_deleted else 1)
     assert ("lost the lease" in caplog.text) is not may_be_deleted
 
@@ -290,7 +290,7 @@ def test_what_came_again_after_a_task_seemed_to_delete_it_is_held_anew(
     (new,) = queue.take()
     lease.hold([new], since=clock.monotonic(), may_be_deleted=True)
     run(lease, clock, 2 * VISIBILITY_S)
-    assert lease.is_held(new)
-    assert not lease.is_held(old)
+    assert is_held(lease, new)
+    assert not is_held(lease, old)
     assert queue.in_flight() == 1
     assert lease.lost_count == 0
