@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.local import payload, validation
-from sqs_fifo_spark.local.draft import SendResult
-from sqs_fifo_spark.local.fifo import FifoQueue
+from sqs_fifo_spark.local.draft import MessageDraft
+from sqs_fifo_spark.local.fifo import FifoQueue, SentMessage
 from sqs_fifo_spark.local.message_store import StoredMessage
 
 _SENDER_ID = "AIDALOCALQUEUESENDER0"
@@ -15,27 +15,28 @@ _SENDER_ID = "AIDALOCALQUEUESENDER0"
 Response = dict[str, Any]
 
 
-def send_response(queue: FifoQueue, message: SendResult) -> Response:
+def send_response(queue: FifoQueue, message: SentMessage, draft: MessageDraft) -> Response:
     """The response of a send. A standard queue's has no sequence number."""
-    response: Response = {"MessageId": message.message_id, "MD5OfMessageBody": message.body_md5}
-    if message.attributes_md5 is not None:
-        response["MD5OfMessageAttributes"] = message.attributes_md5
-    if message.system_attributes_md5 is not None:
-        response["MD5OfMessageSystemAttributes"] = message.system_attributes_md5
-    if queue.settings.is_fifo:
-        response["SequenceNumber"] = str(message.sequence)
-    return response
+    shown = {
+        "MessageId": message.message_id,
+        "MD5OfMessageBody": draft.body_md5,
+        "MD5OfMessageAttributes": draft.attributes_md5,
+        "MD5OfMessageSystemAttributes": draft.system_attributes_md5,
+        "SequenceNumber": str(message.sequence) if queue.settings.is_fifo else None,
+    }
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def received_message(
     queue: FifoQueue, message: StoredMessage, system_names: frozenset[str], attribute_names: list[str]
 ) -> Response:
     """One message of a receive's response, with the system and message attributes that were asked for."""
+    draft = message.draft
     shown: Response = {
         "MessageId": message.message_id,
         "ReceiptHandle": queue.handle_of(message),
-        "MD5OfBody": message.body_md5,
-        "Body": message.body,
+        "MD5OfBody": draft.body_md5,
+        "Body": draft.body,
     }
     if system_names:
         system = _system_attributes(queue, message)
@@ -43,12 +44,12 @@ def received_message(
             system = {name: value for name, value in system.items() if name in system_names}
         if system:
             shown["Attributes"] = system
-    attributes = payload.select_attributes(message.attributes, attribute_names)
+    attributes = payload.select_attributes(draft.attributes, attribute_names)
     if attributes:
         shown["MessageAttributes"] = attributes
         # Over the returned attributes, not over the sent ones: so a client can check them.
         shown["MD5OfMessageAttributes"] = (
-            message.attributes_md5 if len(attributes) == len(message.attributes) else payload.attributes_md5(attributes)
+            draft.attributes_md5 if len(attributes) == len(draft.attributes) else payload.attributes_md5(attributes)
         )
     return shown
 
@@ -69,16 +70,13 @@ def _system_attributes(queue: FifoQueue, message: StoredMessage) -> dict[str, st
         "SentTimestamp": _milliseconds(message.sent_at),
         "ApproximateReceiveCount": str(message.receive_count),
         "ApproximateFirstReceiveTimestamp": _milliseconds(message.first_received_at),
-    }
-    if queue.settings.is_fifo:
-        found["SequenceNumber"] = str(message.sequence)
-    optional = {
-        "MessageGroupId": message.message_group_id,
-        "MessageDeduplicationId": message.deduplication_id,
-        "AWSTraceHeader": message.trace_header,
+        "SequenceNumber": str(message.sequence) if queue.settings.is_fifo else None,
+        "MessageGroupId": message.draft.group_id,
+        "MessageDeduplicationId": message.draft.deduplication_id,
+        "AWSTraceHeader": message.draft.trace_header,
         "DeadLetterQueueSourceArn": message.source_arn,
     }
-    return found | {name: value for name, value in optional.items() if value is not None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _milliseconds(at: float) -> str:

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from errno import EADDRINUSE
-from types import FrameType
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -93,21 +93,13 @@ def local_queue(
     It prints its endpoint as soon as it serves, then the URL of each queue, its page, and what to paste to use them.
     Many flags let it fail on purpose: P is a probability, from 0 to 1.
     """
-    try:
-        from sqs_fifo_spark.local.server import LocalQueueServer
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "aiohttp":
-            raise
-        raise click.ClickException(
-            "the local queue needs aiohttp: pip install '.[local]' in this package's sources"
-        ) from None
+    if find_spec("aiohttp") is None:
+        raise click.ClickException("the local queue needs aiohttp: pip install '.[local]' in this package's sources")
+    from sqs_fifo_spark.local.server import LocalQueueServer
+
     stopped = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+        signal.signal(number, lambda *_: stopped.set())
     names = list(dict.fromkeys(queues))
     try:
         server = LocalQueueServer(

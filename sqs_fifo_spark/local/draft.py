@@ -1,4 +1,4 @@
-"""A send's request, checked against the queue that it is for, and the send's answer."""
+"""A send's request, checked against the queue that it is for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqs_fifo_spark.local.settings import Settings
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MessageDraft:
-    """A message as it was sent, before it has a place in a queue. Its repr shows no body."""
+    """A message as it was sent, wherever it stands now. Its repr shows no body."""
 
     group_id: str | None
     deduplication_id: str | None
@@ -23,17 +23,6 @@ class MessageDraft:
     attributes_md5: str | None
     system_attributes_md5: str | None
     trace_header: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SendResult:
-    """A send's answer: the ids of the message, or of the one that it duplicates."""
-
-    message_id: str
-    sequence: int
-    body_md5: str
-    attributes_md5: str | None
-    system_attributes_md5: str | None
 
 
 def read(request: dict[str, Any], settings: Settings) -> MessageDraft:

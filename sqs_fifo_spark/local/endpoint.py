@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import struct
+from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
 
@@ -28,35 +29,25 @@ _TARGET_PREFIX = "AmazonSQS."
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
+@dataclass(slots=True)
 class Endpoint:
-    """Handles the requests of one server, all of them on its event loop."""
+    """Handles the requests of one server, all of them on its event loop.
 
-    def __init__(
-        self,
-        model: FifoModel,
-        room: WaitingRoom,
-        control: Control,
-        page: Page,
-        requests: RequestLog,
-        clock: Clock,
-        *,
-        host: str,
-        injector: Injector,
-        policies: Policies,
-    ) -> None:
-        self._model = model
-        self._room = room
-        self._control = control
-        self._page = page
-        self._host = host
-        self._requests = requests
-        self._clock = clock
-        # Both are replaced as a whole, never changed in place, so that any thread may set new ones.
-        self.injector = injector
-        self.policies = policies
-        self.failure: BaseException | None = None
-        """The last defect of the server itself that made a request fail."""
-        self._request_number = 0
+    `injector` and `policies` are replaced as a whole, never changed in place, so that any thread may set new ones.
+    """
+
+    model: FifoModel
+    room: WaitingRoom
+    control: Control
+    page: Page
+    requests: RequestLog
+    clock: Clock
+    host: str
+    injector: Injector
+    policies: Policies
+    failure: BaseException | None = None
+    """The last defect of the server itself that made a request fail."""
+    _request_number: int = 0
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         # Errors here are the client's or the connection's doing, and aiohttp deals with them.
@@ -64,14 +55,14 @@ class Endpoint:
         try:
             is_browser, is_own = _is_browser(http), http.path.startswith(PREFIX)
             if is_browser or is_own or "Origin" in http.headers:
-                refusal = guard.refusal(http.headers, self._host)
+                refusal = guard.refusal(http.headers, self.host)
                 if refusal is not None:
                     return web.json_response({"error": refusal}, status=403)
             if is_browser:
-                status, headers, text = self._page.answer(http.method, http.query, body)
+                status, headers, text = self.page.answer(http.method, http.query, body)
                 return web.Response(status=status, headers=headers, body=text.encode(errors="replace"))
             if is_own:
-                status, content = self._control.answer(http.method, http.path, http.query, body)
+                status, content = self.control.answer(http.method, http.path, http.query, body)
                 return web.json_response(content, status=status)
             return await self._sqs(http, body)
         except Exception as error:
@@ -93,7 +84,7 @@ class Endpoint:
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
         name = names.of_request(request)
-        resource = name if name == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{name}"
+        resource = name if name == "*" else f"arn:aws:sqs:{self.model.region}:{ACCOUNT}:{name}"
         access_key = _access_key(http.headers.get("Authorization", ""))
         verdict = self.injector.decide(action, resource, access_key)
         batch = request.get("Entries")
@@ -107,20 +98,20 @@ class Endpoint:
             if verdict.error is not None:
                 raise verdict.error
             self.policies.require(access_key, action, resource)
-            if self._model.has_quota(name) and not self.injector.admits(action, name, self._clock.monotonic()):
+            if self.model.has_quota(name) and not self.injector.admits(action, name, self.clock.monotonic()):
                 raise errors.throttled()
             if action == "ReceiveMessage":
                 response = await self._receive(http, request, verdict)
                 entries = len(response.get("Messages", ()))
             else:
                 host = http.headers.get("Host")
-                response = self._model.call(
+                response = self.model.call(
                     action,
                     request,
                     base_url=f"http://{host}" if host else None,
                     failing_entries=verdict.failing_entries,
                 )
-                self._room.serve()
+                self.room.serve()
         except SqsError as error:
             self._record(action, entries, error.query_code)
             return self._refusal(http, error)
@@ -135,22 +126,22 @@ class Endpoint:
 
     async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Decision) -> dict[str, Any]:
         def receive() -> dict[str, Any]:
-            return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
+            return self.model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
 
         # Waiting polls come first, also for messages that lapsed just now.
-        self._room.serve()
+        self.room.serve()
         response = receive()
         # A receive can move messages to a dead-letter queue on which somebody waits.
-        self._room.serve()
-        wait_s = self._model.wait_s(request)
+        self.room.serve()
+        wait_s = self.model.wait_s(request)
         if response or wait_s == 0 or verdict.receive_share < 1:
             return response
-        return await self._room.wait(
+        return await self.room.wait(
             Waiter(
-                queue_url=self._model.queue_url(self._model.queue_name(request)),
+                queue_url=self.model.queue_url(self.model.queue_name(request)),
                 receive=receive,
                 is_gone=lambda: http.transport is None or http.transport.is_closing(),
-                deadline=self._clock.now() + wait_s,
+                deadline=self.clock.now() + wait_s,
                 attempt_id=request.get("ReceiveRequestAttemptId"),
             )
         )
@@ -174,7 +165,7 @@ class Endpoint:
         self._request_number += 1
         request_id = f"00000000-0000-4000-8000-{self._request_number:012x}"
         # Of the same clock as the times of sending, which a client compares with it.
-        return request_id, {"Date": formatdate(self._clock.now(), usegmt=True), "x-amzn-RequestId": request_id}
+        return request_id, {"Date": formatdate(self.clock.now(), usegmt=True), "x-amzn-RequestId": request_id}
 
     def _hang_up(self, http: web.BaseRequest, *, reset: bool) -> web.Response:
         transport = http.transport
@@ -186,7 +177,7 @@ class Endpoint:
         return web.Response()
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
-        self._requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+        self.requests.add(RequestRecord(self.clock.now(), action, entries, outcome))
 
 
 def _is_query(http: web.BaseRequest) -> bool:

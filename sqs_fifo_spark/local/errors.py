@@ -7,6 +7,9 @@ header `x-amzn-query-error` its *query code*, and boto3 shows the query code as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 class SqsError(Exception):
     """A refusal in AWS's words: nothing took effect. Never carries a message body.
@@ -34,191 +37,108 @@ class SqsError(Exception):
         return f"{self.query_code}: {self.message}"
 
 
-_LEGACY = "AWS.SimpleQueueService."
+def _error(shape: str, text: str, query_code: str | None = None, **more: Any) -> Callable[..., SqsError]:
+    """Return the function that makes this error; its arguments fill the braces of `text`."""
+    return lambda *values: SqsError(shape, text.format(*values), query_code, **more)
 
 
-def invalid_parameter(message: str) -> SqsError:
-    """The error for a parameter whose value SQS does not take."""
-    return SqsError("InvalidParameterValueException", message, "InvalidParameterValue")
+def _legacy(shape: str, text: str, query_code: str | None = None, **more: Any) -> Callable[..., SqsError]:
+    return _error(shape, text, f"AWS.SimpleQueueService.{query_code or shape}", **more)
 
 
-def invalid_value(value: object, parameter: str, reason: str) -> SqsError:
-    """The error for one parameter's value, in the sentence that SQS builds for it."""
-    return invalid_parameter(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
+def _invalid(text: str) -> Callable[..., SqsError]:
+    return _error("InvalidParameterValueException", text, "InvalidParameterValue")
 
 
-def not_for_this_queue_type(value: object, parameter: str) -> SqsError:
-    """The error for a parameter that only the other type of queue takes."""
-    return invalid_value(value, parameter, "The request include parameter that is not valid for this queue type.")
+_MISSING = "The request must contain the parameter {}."
 
+invalid_parameter = _invalid("{}")
+invalid_value = _invalid("Value {} for parameter {} is invalid. Reason: {}")
+not_for_this_queue_type = _invalid(
+    "Value {} for parameter {} is invalid. Reason: The request include parameter that is not valid for this queue type."
+)
+missing_parameter = _error("MissingRequiredParameterException", _MISSING, "MissingParameter")
+missing_in_entry = _invalid(_MISSING)
+malformed_request = _error("SerializationException", "{}")
+unsupported_operation = _legacy("UnsupportedOperation", "The local queue does not support the action {!r}.")
 
-def missing_parameter(parameter: str) -> SqsError:
-    """The error for a parameter that is required and absent or empty."""
-    return SqsError(
-        "MissingRequiredParameterException",
-        f"The request must contain the parameter {parameter}.",
-        "MissingParameter",
-    )
+queue_does_not_exist = _legacy("QueueDoesNotExist", "The specified queue does not exist.", "NonExistentQueue")
+queue_name_exists = _error(
+    "QueueNameExists",
+    "A queue already exists with the same name and a different value for attribute {}",
+    "QueueAlreadyExists",
+)
+purge_in_progress = _legacy(
+    "PurgeQueueInProgress", "Only one PurgeQueue operation on {} is allowed every 60 seconds.", status=403
+)
+invalid_attribute_name = _error("InvalidAttributeName", "Unknown Attribute {}.")
+invalid_attribute_value = _error("InvalidAttributeValue", "Invalid value for the parameter {}.")
+queue_type_is_fixed = _error(
+    "InvalidAttributeValue",
+    "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",
+)
+high_throughput_needs_scope = _error(
+    "InvalidAttributeValue",
+    "Invalid value for the parameter FifoThroughputLimit. Reason: perMessageGroupId is allowed only when "
+    "DeduplicationScope is messageGroup.",
+)
+resource_not_found = _error(
+    "ResourceNotFoundException", "The resource that you specified for the {} parameter doesn't exist.", status=404
+)
+task_does_not_exist = _error("ResourceNotFoundException", "Task does not exist.", status=404)
 
+# Characters that XML 1.0 does not know.
+invalid_message_contents = _error(
+    "InvalidMessageContents",
+    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF "
+    "| #xE000 to #xFFFD | #x10000 to #x10FFFF",
+)
+empty_batch = _legacy("EmptyBatchRequest", "There should be at least one {}RequestEntry in the request.")
+too_many_entries = _legacy(
+    "TooManyEntriesInBatchRequest", "Maximum number of entries per request are {}. You have sent {}."
+)
+entry_ids_not_distinct = _legacy("BatchEntryIdsNotDistinct", "Id {} repeated.")
+invalid_entry_id = _legacy(
+    "InvalidBatchEntryId",
+    "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+    "It can be at most 80 letters long.",
+)
+batch_too_long = _legacy(
+    "BatchRequestTooLong", "Batch requests cannot be longer than {} bytes. You have sent {} bytes."
+)
 
-def missing_in_entry(parameter: str) -> SqsError:
-    """The same as `missing_parameter` for an entry of a batch, where AWS has another code."""
-    return invalid_parameter(missing_parameter(parameter).message)
+malformed_handle = _error("ReceiptHandleIsInvalid", 'The input receipt handle "{}" is not a valid receipt handle.')
+# A FIFO queue's answers to a delete with a handle whose visibility timeout has lapsed, alone and in a batch.
+expired_handle = _invalid("Value {} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.")
+expired_handle_in_batch = _error("ReceiptHandleIsInvalid", "The receipt handle has expired")
+# To change the visibility of a message that was deleted or received by somebody else since, or that waits.
+not_available_for_change = _invalid(
+    "Value {} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not available for "
+    "visibility timeout change."
+)
+message_not_in_flight = _legacy("MessageNotInflight", "The specified message isn't in flight.")
+# To repeat a receive of which a message was deleted or changed since.
+void_attempt_id = _invalid(
+    "Value {} for parameter ReceiveRequestAttemptId is invalid. Reason: receiveRequestAttemptId is not valid anymore "
+    "since the receive call is not retryable"
+)
 
-
-def malformed_request(message: str) -> SqsError:
-    """The error for a request that is not of the service model's shape."""
-    return SqsError("SerializationException", message)
-
-
-def unsupported_operation(action: str) -> SqsError:
-    """The error for an action that this local queue does not have."""
-    return SqsError(
-        "UnsupportedOperation",
-        f"The local queue does not support the action {action!r}.",
-        _LEGACY + "UnsupportedOperation",
-    )
-
-
-def queue_does_not_exist() -> SqsError:
-    return SqsError("QueueDoesNotExist", "The specified queue does not exist.", _LEGACY + "NonExistentQueue")
-
-
-def queue_name_exists(attribute: str) -> SqsError:
-    """The error for creating a queue again with another value of `attribute`."""
-    return SqsError(
-        "QueueNameExists",
-        f"A queue already exists with the same name and a different value for attribute {attribute}",
-        "QueueAlreadyExists",
-    )
-
-
-def resource_not_found(parameter: str) -> SqsError:
-    """The error for an ARN that names no queue, in a request about move tasks."""
-    return SqsError(
-        "ResourceNotFoundException",
-        f"The resource that you specified for the {parameter} parameter doesn't exist.",
-        status=404,
-    )
-
-
-def task_does_not_exist() -> SqsError:
-    """The error for the handle of a move task that the queue never had, or forgot."""
-    return SqsError("ResourceNotFoundException", "Task does not exist.", status=404)
-
-
-def purge_in_progress(name: str) -> SqsError:
-    return SqsError(
-        "PurgeQueueInProgress",
-        f"Only one PurgeQueue operation on {name} is allowed every 60 seconds.",
-        _LEGACY + "PurgeQueueInProgress",
-        status=403,
-    )
-
-
-def invalid_attribute_name(name: str) -> SqsError:
-    """The error for a queue attribute that does not exist or cannot be set."""
-    return SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
-
-
-def invalid_attribute_value(name: str, reason: str = "") -> SqsError:
-    """The error for a queue attribute's value; `reason` is added where AWS gives one."""
-    detail = f" Reason: {reason}" if reason else ""
-    return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.{detail}")
-
-
-def queue_type_is_fixed() -> SqsError:
-    """The error for taking FifoQueue away from a queue that has it."""
-    return invalid_attribute_value("FifoQueue", "Modifying queue type is not supported.")
-
-
-def invalid_message_contents() -> SqsError:
-    """The error for characters that XML 1.0 does not know."""
-    return SqsError(
-        "InvalidMessageContents",
-        "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF "
-        "| #xE000 to #xFFFD | #x10000 to #x10FFFF",
-    )
-
-
-def empty_batch(action: str) -> SqsError:
-    return SqsError(
-        "EmptyBatchRequest",
-        f"There should be at least one {action}RequestEntry in the request.",
-        _LEGACY + "EmptyBatchRequest",
-    )
-
-
-def too_many_entries(count: int, maximum: int) -> SqsError:
-    return SqsError(
-        "TooManyEntriesInBatchRequest",
-        f"Maximum number of entries per request are {maximum}. You have sent {count}.",
-        _LEGACY + "TooManyEntriesInBatchRequest",
-    )
-
-
-def entry_ids_not_distinct(entry_id: str) -> SqsError:
-    return SqsError("BatchEntryIdsNotDistinct", f"Id {entry_id} repeated.", _LEGACY + "BatchEntryIdsNotDistinct")
-
-
-def invalid_entry_id() -> SqsError:
-    """The error for a batch entry's id of the wrong form."""
-    return SqsError(
-        "InvalidBatchEntryId",
-        "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
-        "It can be at most 80 letters long.",
-        _LEGACY + "InvalidBatchEntryId",
-    )
-
-
-def batch_too_long(size_bytes: int, maximum_bytes: int) -> SqsError:
-    return SqsError(
-        "BatchRequestTooLong",
-        f"Batch requests cannot be longer than {maximum_bytes} bytes. You have sent {size_bytes} bytes.",
-        _LEGACY + "BatchRequestTooLong",
-    )
-
-
-def malformed_handle(handle: str) -> SqsError:
-    """The error for a receipt handle that this queue never gave out."""
-    return SqsError("ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.')
-
-
-def expired_handle(handle: str) -> SqsError:
-    """A FIFO queue's answer to `DeleteMessage` with a handle whose visibility timeout has lapsed."""
-    return invalid_value(handle, "ReceiptHandle", "The receipt handle has expired.")
-
-
-def expired_handle_in_batch() -> SqsError:
-    """The same as `expired_handle` in an entry of `DeleteMessageBatch`, where AWS words it otherwise."""
-    return SqsError("ReceiptHandleIsInvalid", "The receipt handle has expired")
-
-
-def not_available_for_change(handle: str) -> SqsError:
-    """The error for changing the visibility of a message that was deleted or received by somebody else since."""
-    return invalid_value(
-        handle,
-        "ReceiptHandle",
-        "Message does not exist or is not available for visibility timeout change.",
-    )
-
-
-def message_not_in_flight() -> SqsError:
-    """The error for changing the visibility of a message that is waiting to be received."""
-    return SqsError("MessageNotInflight", "The specified message isn't in flight.", _LEGACY + "MessageNotInflight")
-
-
-def void_attempt_id(attempt_id: str) -> SqsError:
-    """The error for repeating a receive of which a message was deleted or changed since."""
-    return invalid_value(
-        attempt_id,
-        "ReceiveRequestAttemptId",
-        "receiveRequestAttemptId is not valid anymore since the receive call is not retryable",
-    )
-
-
-def throttled() -> SqsError:
-    return SqsError("ThrottlingException", "Rate exceeded")
+throttled = _error("ThrottlingException", "Rate exceeded")
+expired_token = _error("ExpiredToken", "The security token included in the request is expired", status=403)
+# The server's faults: the request, or the entry of a batch, may be repeated.
+internal_failure = _error(
+    "InternalFailure",
+    "The request processing has failed because of an unknown error, exception or failure.",
+    status=500,
+    sender_fault=False,
+)
+service_unavailable = _error(
+    "ServiceUnavailable",
+    "The request has failed due to a temporary failure of the server.",
+    status=503,
+    sender_fault=False,
+)
+entry_failed = _error("InternalError", "The entry could not be processed. Try again.", sender_fault=False)
 
 
 def access_denied(action: str, resource: str, *, user: str = "local", is_explicit: bool = False) -> SqsError:
@@ -236,33 +156,3 @@ def access_denied(action: str, resource: str, *, user: str = "local", is_explici
         "AccessDenied",
         status=403,
     )
-
-
-def expired_token() -> SqsError:
-    """The error for a request signed with temporary credentials whose time is over."""
-    return SqsError("ExpiredToken", "The security token included in the request is expired", status=403)
-
-
-def internal_failure() -> SqsError:
-    """HTTP 500: the request may be repeated."""
-    return SqsError(
-        "InternalFailure",
-        "The request processing has failed because of an unknown error, exception or failure.",
-        status=500,
-        sender_fault=False,
-    )
-
-
-def service_unavailable() -> SqsError:
-    """HTTP 503: the request may be repeated."""
-    return SqsError(
-        "ServiceUnavailable",
-        "The request has failed due to a temporary failure of the server.",
-        status=503,
-        sender_fault=False,
-    )
-
-
-def entry_failed() -> SqsError:
-    """The failure of a batch entry when the fault is the server's and the entry may be repeated."""
-    return SqsError("InternalError", "The entry could not be processed. Try again.", sender_fault=False)

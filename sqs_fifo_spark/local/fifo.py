@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqs_fifo_spark.local import draft, errors, receipts, validation
-from sqs_fifo_spark.local.draft import SendResult
+from sqs_fifo_spark.local import draft, errors, names, receipts, validation
 from sqs_fifo_spark.local.events import Event, Kind
 from sqs_fifo_spark.local.message_store import MessageStore, StoredMessage
 from sqs_fifo_spark.local.recent import Recent
@@ -35,8 +34,9 @@ _FIRST_SEQUENCE = 18_850_000_000_000_000_000
 _LARGEST_GAP = 512
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownMessage:
+class SentMessage(NamedTuple):
+    """A message that a send has stored, or of which it was a duplicate."""
+
     message_id: str
     sequence: int
 
@@ -90,7 +90,7 @@ class FifoQueue:
         self.last_sequence = _FIRST_SEQUENCE + (self._tag >> 16)
         self._store = MessageStore(scan_limit)
         # Under the id alone, or with its group, by the scope in force when it was sent.
-        self._remembered = Recent[str | tuple[str, str], _KnownMessage]()
+        self._remembered = Recent[Hashable, SentMessage]()
         self._attempts = Recent[str, Attempt]()
         # The sequence numbers of the last messages that went to another queue, oldest first.
         self._moved: OrderedDict[int, None] = OrderedDict()
@@ -108,36 +108,23 @@ class FifoQueue:
         if settings.is_fifo and is_delay_changed:
             self._store.delay_unreceived(settings.delay_s, now)
 
-    def send(self, request: dict[str, Any], now: float) -> SendResult:
-        """Store the message that `request` describes, or recognise it as a duplicate of a stored one."""
+    def send(self, request: dict[str, Any], now: float) -> tuple[SentMessage, draft.MessageDraft]:
+        """Store the message that `request` describes, or recognise it as a duplicate of a stored one: the first."""
         self.advance(now)
         sent = draft.read(request, self.settings)
-        first = self._find_duplicated(sent.group_id, sent.deduplication_id)
+        in_group, in_queue = (sent.group_id, sent.deduplication_id), sent.deduplication_id
+        first = self._remembered.get(in_group) or self._remembered.get(in_queue)  # as the scope may have changed since
         if first is None:
-            message = StoredMessage(
-                sequence=self._next_sequence(),
-                message_id=self._new_message_id(),
-                message_group_id=sent.group_id,
-                deduplication_id=sent.deduplication_id,
-                sent_at=now,
-                body=sent.body,
-                body_md5=sent.body_md5,
-                attributes=sent.attributes,
-                attributes_md5=sent.attributes_md5,
-                trace_header=sent.trace_header,
-            )
-            first = _KnownMessage(message.message_id, message.sequence)
-            if sent.group_id is not None and sent.deduplication_id is not None:
-                per_group = self.settings.deduplicates_per_group
-                key = (sent.group_id, sent.deduplication_id) if per_group else sent.deduplication_id
+            message = StoredMessage(self._next_sequence(), names.new_id(self._rng), sent, now)
+            first = SentMessage(message.message_id, message.sequence)
+            if self.settings.is_fifo:
+                key = in_group if self.settings.deduplicates_per_group else in_queue
                 self._remembered.remember(key, first, now + DEDUPLICATION_S)
             self._enqueue(message, sent.delay_s, now)
             self._notify_of("sent", message, now)
         elif self.notify is not None:
             self.notify(Event("duplicate", now, self.name, first.message_id, sent.group_id, first.sequence, 0))
-        return SendResult(
-            first.message_id, first.sequence, sent.body_md5, sent.attributes_md5, sent.system_attributes_md5
-        )
+        return first, sent
 
     def receive(
         self, limit: int, visibility_timeout_s: int | None, attempt_id: str | None, now: float
@@ -256,15 +243,15 @@ class FifoQueue:
 
     def accept_dead_letter(self, message: StoredMessage, source_arn: str, now: float) -> None:
         """Take over a message that its queue gave up: new enqueue time, sequence and deduplication id."""
-        moved = message.copy(
-            sequence=self._next_sequence(),
-            message_id=message.message_id,
-            deduplication_id=message.message_id if self.settings.is_fifo else None,
-            sent_at=now,
+        moved = StoredMessage(
+            self._next_sequence(),
+            message.message_id,
+            replace(message.draft, deduplication_id=message.message_id if self.settings.is_fifo else None),
+            now,
+            message.receive_count,
+            message.first_received_at,
+            source_arn,
         )
-        moved.receive_count = message.receive_count
-        moved.first_received_at = message.first_received_at
-        moved.source_arn = source_arn
         self._enqueue(moved, 0, now)
 
     def messages(self, now: float) -> list[StoredMessage]:
@@ -297,12 +284,7 @@ class FifoQueue:
     def redrive(self, message: StoredMessage, target: FifoQueue, now: float) -> None:
         """Move `message` to `target` as a new message: new id and enqueue time, and no receives."""
         self._give_up(message)
-        moved = message.copy(
-            sequence=target._next_sequence(),
-            message_id=target._new_message_id(),
-            deduplication_id=message.deduplication_id,
-            sent_at=now,
-        )
+        moved = StoredMessage(target._next_sequence(), names.new_id(target._rng), message.draft, now)
         self._notify_of("redriven", message, now)
         target._enqueue(moved, 0, now)
         target._notify_of("sent", moved, now)
@@ -312,13 +294,6 @@ class FifoQueue:
         self._moved[message.sequence] = None
         if len(self._moved) > _MOVED_KEPT:
             self._moved.popitem(last=False)
-
-    def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _KnownMessage | None:
-        if group_id is None or deduplication_id is None:
-            return None
-        # Both, as the scope may have changed since.
-        in_group = self._remembered.get((group_id, deduplication_id))
-        return in_group or self._remembered.get(deduplication_id)
 
     def _take(self, limit: int, timeout_s: int, now: float) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
@@ -384,7 +359,7 @@ class FifoQueue:
         return True
 
     def _enqueue(self, message: StoredMessage, delay_s: int, now: float) -> None:
-        key = message.message_group_id if self.settings.is_fifo else message.sequence
+        key = message.draft.group_id if self.settings.is_fifo else message.sequence
         self._store.append(message, key)
         if delay_s:
             self._store.hide(message, now + delay_s, in_flight=False)
@@ -405,21 +380,7 @@ class FifoQueue:
         self.last_sequence += self._rng.randint(1, _LARGEST_GAP)
         return self.last_sequence
 
-    def _new_message_id(self) -> str:
-        bits = f"{self._rng.getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
-
     def _notify_of(self, kind: Kind, message: StoredMessage, now: float, visible_at: float | None = None) -> None:
         if self.notify is not None:
-            self.notify(
-                Event(
-                    kind,
-                    now,
-                    self.name,
-                    message.message_id,
-                    message.message_group_id,
-                    message.sequence,
-                    message.receive_count,
-                    visible_at,
-                )
-            )
+            ids = message.message_id, message.draft.group_id, message.sequence
+            self.notify(Event(kind, now, self.name, *ids, message.receive_count, visible_at))

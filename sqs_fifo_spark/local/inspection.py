@@ -55,15 +55,15 @@ def _message(queue: str, message: StoredMessage) -> Described:
         "messageId": message.message_id,
         "queue": queue,
         "state": state,
-        "messageGroupId": message.message_group_id,
+        "messageGroupId": message.draft.group_id,
         "sequenceNumber": str(message.sequence),
-        "messageDeduplicationId": message.deduplication_id,
+        "messageDeduplicationId": message.draft.deduplication_id,
         "receiveCount": message.receive_count,
         "sentAt": message.sent_at,
         "visibleAt": message.hidden_until,
         "deadLetterQueueSourceArn": message.source_arn,
-        "messageAttributes": message.attributes,
-        "body": message.body,
+        "messageAttributes": message.draft.attributes,
+        "body": message.draft.body,
     }
 
 

@@ -13,113 +13,54 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from sqs_fifo_spark.local.draft import MessageDraft
 
 _HEAP_SLACK = 1_000
 
 
-class StoredMessage:
-    """A stored message. `hidden_until` is None while it may be handed out.
-
-    A message is hidden when it is in flight, or delayed. All times are wall-clock seconds.
-    Its repr shows no body: a plain class with slots prints none of its fields.
-    """
-
-    __slots__ = (
-        "attributes",
-        "attributes_md5",
-        "body",
-        "body_md5",
-        "changed_in",
-        "deduplication_id",
-        "first_received_at",
-        "group",
-        "group_next",
-        "group_previous",
-        "hidden_until",
-        "in_flight",
-        "message_group_id",
-        "message_id",
-        "next",
-        "previous",
-        "receive_count",
-        "received_at",
-        "receives_here",
-        "sent_at",
-        "sequence",
-        "source_arn",
-        "trace_header",
-    )
-
-    def __init__(
-        self,
-        *,
-        sequence: int,
-        message_id: str,
-        message_group_id: str | None,
-        deduplication_id: str | None,
-        sent_at: float,
-        body: str,
-        body_md5: str,
-        attributes: dict[str, Any],
-        attributes_md5: str | None,
-        trace_header: str | None,
-    ) -> None:
-        self.sequence = sequence
-        self.message_id = message_id
-        self.message_group_id = message_group_id
-        self.deduplication_id = deduplication_id
-        self.sent_at = sent_at
-        self.body = body
-        self.body_md5 = body_md5
-        self.attributes = attributes
-        self.attributes_md5 = attributes_md5
-        self.trace_header = trace_header
-        self.source_arn: str | None = None
-        self.receive_count = 0
-        # Receives from the queue it stands in: those from a queue it was moved out of do not count
-        # against this one's redrive policy.
-        self.receives_here = 0
-        self.first_received_at: float | None = None
-        self.received_at = 0.0
-        self.hidden_until: float | None = None
-        self.in_flight = False
-        # The last receive (by `receives_here`) in which its visibility was changed; 0 for none.
-        self.changed_in = 0
-        self.group: Group = _NO_GROUP
-        self.next: StoredMessage | None = None
-        self.previous: StoredMessage | None = None
-        self.group_next: StoredMessage | None = None
-        self.group_previous: StoredMessage | None = None
-
-    def copy(self, *, sequence: int, message_id: str, deduplication_id: str | None, sent_at: float) -> StoredMessage:
-        """A message with the same content that stands in no queue yet and was never received."""
-        return StoredMessage(
-            sequence=sequence,
-            message_id=message_id,
-            message_group_id=self.message_group_id,
-            deduplication_id=deduplication_id,
-            sent_at=sent_at,
-            body=self.body,
-            body_md5=self.body_md5,
-            attributes=self.attributes,
-            attributes_md5=self.attributes_md5,
-            trace_header=self.trace_header,
-        )
-
-
+@dataclass(slots=True, eq=False)
 class Group:
     """The messages of one message group, first to last."""
 
-    __slots__ = ("first", "key", "last")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.first: StoredMessage | None = None
-        self.last: StoredMessage | None = None
+    key: Hashable
+    first: StoredMessage | None = None
+    last: StoredMessage | None = None
 
 
 _NO_GROUP = Group(None)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class StoredMessage:
+    """A message in a queue; to move it makes another one of its draft. All times are wall-clock seconds.
+
+    A message is hidden when it is in flight, or delayed. Its repr shows no body.
+    """
+
+    sequence: int
+    message_id: str
+    draft: MessageDraft
+    sent_at: float
+    receive_count: int = 0
+    first_received_at: float | None = None
+    source_arn: str | None = None
+    receives_here: int = 0
+    """Receives from the queue it stands in: those from a queue it was moved out of do not count against this one's
+    redrive policy."""
+    received_at: float = 0.0
+    hidden_until: float | None = None
+    """None while it may be handed out."""
+    in_flight: bool = False
+    changed_in: int = 0
+    """The last receive (by `receives_here`) in which its visibility was changed; 0 for none."""
+    group: Group = _NO_GROUP
+    next: StoredMessage | None = None
+    previous: StoredMessage | None = None
+    group_next: StoredMessage | None = None
+    group_previous: StoredMessage | None = None
 
 
 class MessageStore:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.local import answers, draft, errors, names, validation
@@ -21,31 +21,6 @@ from sqs_fifo_spark.local.message_store import StoredMessage
 from sqs_fifo_spark.local.redrive import MoveTasks
 from sqs_fifo_spark.local.tags import QueueTags
 
-ACTIONS = frozenset(
-    {
-        "CancelMessageMoveTask",
-        "ChangeMessageVisibility",
-        "ChangeMessageVisibilityBatch",
-        "CreateQueue",
-        "DeleteMessage",
-        "DeleteMessageBatch",
-        "DeleteQueue",
-        "GetQueueAttributes",
-        "GetQueueUrl",
-        "ListDeadLetterSourceQueues",
-        "ListMessageMoveTasks",
-        "ListQueueTags",
-        "ListQueues",
-        "PurgeQueue",
-        "ReceiveMessage",
-        "SendMessage",
-        "SendMessageBatch",
-        "SetQueueAttributes",
-        "StartMessageMoveTask",
-        "TagQueue",
-        "UntagQueue",
-    }
-)
 ACCOUNT = "000000000000"
 IN_FLIGHT_CAP = 120_000
 SCAN_LIMIT = 120_000
@@ -54,6 +29,15 @@ _PURGE_INTERVAL_S = 60.0
 
 Request = Mapping[str, Any]
 Response = dict[str, Any]
+
+
+class _Way(NamedTuple):
+    """The way in which a request is to be met: the other arguments of `FifoModel.call`."""
+
+    action: str
+    base_url: str
+    receive_share: float
+    failing_entries: frozenset[int]
 
 
 class FifoModel:
@@ -89,36 +73,6 @@ class FifoModel:
         self._tags = QueueTags(self.queue_name)
         self._listeners: list[Listener] = []
         self._moves = MoveTasks(self._clock, self._rng, self._by_arn, lambda queue: bool(self._sources_of(queue)))
-        self._actions: dict[str, Callable[[Request], Response]] = {
-            "CancelMessageMoveTask": self._moves.cancel,
-            "DeleteMessage": self._delete_message,
-            "DeleteQueue": self._delete_queue,
-            "GetQueueAttributes": self._get_queue_attributes,
-            "ListMessageMoveTasks": self._moves.recent,
-            "ListQueueTags": self._tags.listed,
-            "PurgeQueue": self._purge_queue,
-            "SetQueueAttributes": self._set_queue_attributes,
-            "StartMessageMoveTask": self._moves.start,
-            "TagQueue": self._tags.tag,
-            "UntagQueue": self._tags.untag,
-        }
-        # These take the base of the URLs in their answer.
-        self._url_actions: dict[str, Callable[[Request, str], Response]] = {
-            "CreateQueue": self._create_queue,
-            "GetQueueUrl": self._get_queue_url,
-            "ListDeadLetterSourceQueues": self._list_dead_letter_source_queues,
-            "ListQueues": self._list_queues,
-        }
-        # These do the same for one message that a batch does for each of its entries.
-        self._entry_actions: dict[str, Callable[[FifoQueue, Request], Response]] = {
-            "ChangeMessageVisibility": self._change_visibility_entry,
-            "SendMessage": self._send_entry,
-        }
-        self._batch_actions: dict[str, Callable[[FifoQueue, Request], Response]] = {
-            "ChangeMessageVisibilityBatch": self._change_visibility_entry,
-            "DeleteMessageBatch": self._delete_entry,
-            "SendMessageBatch": self._send_entry,
-        }
 
     def call(
         self,
@@ -137,17 +91,9 @@ class FifoModel:
         requests that AWS refuses, and UnsupportedOperation for other actions.
         """
         self._let_move()
-        if action == "ReceiveMessage":
-            return self._receive_message(request, receive_share)
-        if action in self._entry_actions:
-            return self._entry_actions[action](self._queue_of(request), request)
-        if action in self._batch_actions:
-            return self._batch(action, request, failing_entries)
-        if action in self._url_actions:
-            return self._url_actions[action](request, base_url or self.base_url)
-        if action in self._actions:
-            return self._actions[action](request)
-        raise errors.unsupported_operation(action)
+        if action not in ACTIONS:
+            raise errors.unsupported_operation(action)
+        return ACTIONS[action](self, request, _Way(action, base_url or self.base_url, receive_share, failing_entries))
 
     def on_event(self, listener: Listener) -> None:
         """Call `listener` with every `Event` from now on, before the call that caused it returns."""
@@ -227,7 +173,7 @@ class FifoModel:
 
     # Queues
 
-    def _create_queue(self, request: Request, base_url: str) -> Response:
+    def _create_queue(self, request: Request, way: _Way) -> Response:
         name = validation.required_text(request, "QueueName")
         given = validation.mapping(request, "Attributes")
         is_fifo = queue_settings.is_true(given, "FifoQueue")
@@ -241,7 +187,7 @@ class FifoModel:
             for attribute, value in parsed.given.items():
                 if shown.get(attribute, "") != value:
                     raise errors.queue_name_exists(attribute)
-            return {"QueueUrl": _queue_url(base_url, name)}
+            return {"QueueUrl": _queue_url(way.base_url, name)}
         self._check_redrive(parsed)
         self._tags.begin(name, validation.mapping(request, "tags"))
         queue = FifoQueue(
@@ -257,7 +203,7 @@ class FifoModel:
             notify=self._notify if self._listeners else None,
         )
         self._queues[name] = queue
-        return {"QueueUrl": _queue_url(base_url, name)}
+        return {"QueueUrl": _queue_url(way.base_url, name)}
 
     def _check_redrive(self, parsed: queue_settings.Settings) -> None:
         if parsed.redrive is None:
@@ -270,39 +216,41 @@ class FifoModel:
             reason = "Dead-letter queue must be same type of queue as the source."
             raise errors.invalid_value(written, "RedrivePolicy", reason)
 
-    def _get_queue_url(self, request: Request, base_url: str) -> Response:
+    def _get_queue_url(self, request: Request, way: _Way) -> Response:
         if (validation.optional_text(request, "QueueOwnerAWSAccountId") or ACCOUNT) != ACCOUNT:
             raise errors.queue_does_not_exist()
-        return {"QueueUrl": _queue_url(base_url, self._queue_at(validation.required_text(request, "QueueName")).name)}
+        return {
+            "QueueUrl": _queue_url(way.base_url, self._queue_at(validation.required_text(request, "QueueName")).name)
+        }
 
-    def _list_queues(self, request: Request, base_url: str) -> Response:
+    def _list_queues(self, request: Request, way: _Way) -> Response:
         prefix = validation.optional_text(request, "QueueNamePrefix") or ""
         page, token = answers.page(request, [name for name in self._queues if name.startswith(prefix)])
-        return ({"QueueUrls": [_queue_url(base_url, name) for name in page]} if page else {}) | token
+        return ({"QueueUrls": [_queue_url(way.base_url, name) for name in page]} if page else {}) | token
 
-    def _list_dead_letter_source_queues(self, request: Request, base_url: str) -> Response:
+    def _list_dead_letter_source_queues(self, request: Request, way: _Way) -> Response:
         page, token = answers.page(request, self._sources_of(self._queue_of(request)))
-        return {"queueUrls": [_queue_url(base_url, name) for name in page]} | token
+        return {"queueUrls": [_queue_url(way.base_url, name) for name in page]} | token
 
     def _sources_of(self, target: FifoQueue) -> list[str]:
         policies = ((queue.name, queue.settings.redrive) for queue in self._queues.values())
         return [name for name, policy in policies if policy is not None and policy.target_arn == target.arn]
 
-    def _delete_queue(self, request: Request) -> Response:
+    def _delete_queue(self, request: Request, way: _Way) -> Response:
         queue = self._queue_of(request)
         self._moves.forget(queue)
         self._tags.forget(queue.name)
         del self._queues[queue.name]
         return {}
 
-    def _purge_queue(self, request: Request) -> Response:
+    def _purge_queue(self, request: Request, way: _Way) -> Response:
         queue, now = self._queue_of(request), self._clock.now()
         if queue.purged_at is not None and now < queue.purged_at + _PURGE_INTERVAL_S:
             raise errors.purge_in_progress(queue.name)
         queue.purge(now)
         return {}
 
-    def _get_queue_attributes(self, request: Request) -> Response:
+    def _get_queue_attributes(self, request: Request, way: _Way) -> Response:
         queue = self._queue_of(request)
         wanted = validation.text_list(request, "AttributeNames")
         queue_settings.check_names(wanted, is_fifo=queue.settings.is_fifo)
@@ -315,7 +263,7 @@ class FifoModel:
             shown = {name: value for name, value in shown.items() if name in wanted}
         return {"Attributes": shown} if shown else {}
 
-    def _set_queue_attributes(self, request: Request) -> Response:
+    def _set_queue_attributes(self, request: Request, way: _Way) -> Response:
         queue = self._queue_of(request)
         given = validation.mapping(request, "Attributes")
         if not given:
@@ -328,7 +276,7 @@ class FifoModel:
 
     # Messages
 
-    def _receive_message(self, request: Request, receive_share: float) -> Response:
+    def _receive_message(self, request: Request, way: _Way) -> Response:
         queue = self._queue_of(request)
         limit = validation.optional_number(
             request, "MaxNumberOfMessages", 1, validation.MAX_ENTRIES, "Must be between 1 and 10, if provided."
@@ -345,18 +293,12 @@ class FifoModel:
             + validation.text_list(request, "AttributeNames")
         )
         attribute_names = validation.text_list(request, "MessageAttributeNames")
-        messages = queue.receive(int((limit or 1) * receive_share), timeout_s, attempt_id, self._clock.now())
+        messages = queue.receive(int((limit or 1) * way.receive_share), timeout_s, attempt_id, self._clock.now())
         if not messages:
             return {}
         return {"Messages": [answers.received_message(queue, m, system_names, attribute_names) for m in messages]}
 
-    def _delete_message(self, request: Request) -> Response:
-        queue = self._queue_of(request)
-        handle = validation.required_text(request, "ReceiptHandle")
-        queue.delete(handle, self._clock.now(), expired=errors.expired_handle)
-        return {}
-
-    def _change_visibility_entry(self, queue: FifoQueue, entry: Request) -> Response:
+    def _change_visibility(self, queue: FifoQueue, entry: Request) -> Response:
         handle = validation.required_text(entry, "ReceiptHandle")
         timeout_s = validation.optional_number(entry, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S)
         if timeout_s is None:
@@ -364,29 +306,32 @@ class FifoModel:
         queue.change_visibility(handle, timeout_s, self._clock.now())
         return {}
 
-    def _delete_entry(self, queue: FifoQueue, entry: Request) -> Response:
-        handle = validation.required_text(entry, "ReceiptHandle")
-        queue.delete(handle, self._clock.now(), expired=lambda _: errors.expired_handle_in_batch())
+    def _delete(
+        self, queue: FifoQueue, entry: Request, expired: Callable[[str], SqsError] = errors.expired_handle
+    ) -> Response:
+        queue.delete(validation.required_text(entry, "ReceiptHandle"), self._clock.now(), expired=expired)
         return {}
 
-    def _send_entry(self, queue: FifoQueue, entry: Request) -> Response:
-        return answers.send_response(queue, queue.send(dict(entry), self._clock.now()))
+    def _delete_entry(self, queue: FifoQueue, entry: Request) -> Response:
+        return self._delete(queue, entry, errors.expired_handle_in_batch)
 
-    def _batch(self, action: str, request: Request, failing_entries: frozenset[int]) -> Response:
+    def _send(self, queue: FifoQueue, entry: Request) -> Response:
+        return answers.send_response(queue, *queue.send(dict(entry), self._clock.now()))
+
+    def _batch(self, request: Request, way: _Way, do: _EntryAction) -> Response:
         queue = self._queue_of(request)
-        batch = validation.entries(request, action)
-        if action == "SendMessageBatch":
+        batch = validation.entries(request, way.action)
+        if way.action == "SendMessageBatch":
             validation.batch_size(batch)
             for entry in batch:
                 draft.require_ids(entry, queue.settings, no_group=errors.missing_in_entry)
-        do = self._batch_actions[action]
         successful: list[Response] = []
         failed: list[Response] = []
         for position, entry in enumerate(batch):
             try:
-                if position in failing_entries:
+                if position in way.failing_entries:
                     raise errors.entry_failed()
-                successful.append({"Id": entry["Id"], **do(queue, entry)})
+                successful.append({"Id": entry["Id"], **do(self, queue, entry)})
             except SqsError as error:
                 failed.append(
                     {
@@ -402,3 +347,41 @@ class FifoModel:
 
 def _queue_url(base_url: str, name: str) -> str:
     return f"{base_url}/{ACCOUNT}/{name}"
+
+
+_Action = Callable[[FifoModel, Request, _Way], Response]
+_EntryAction = Callable[[FifoModel, FifoQueue, Request], Response]
+
+
+def _alone(do: _EntryAction) -> _Action:
+    """Return the action that does for one message what a batch does for each of its entries."""
+    return lambda model, request, way: do(model, model._queue_of(request), request)
+
+
+def _each(do: _EntryAction) -> _Action:
+    return lambda model, request, way: model._batch(request, way, do)
+
+
+ACTIONS: Mapping[str, _Action] = {
+    "CancelMessageMoveTask": lambda model, request, way: model._moves.cancel(request),
+    "ChangeMessageVisibility": _alone(FifoModel._change_visibility),
+    "ChangeMessageVisibilityBatch": _each(FifoModel._change_visibility),
+    "CreateQueue": FifoModel._create_queue,
+    "DeleteMessage": _alone(FifoModel._delete),
+    "DeleteMessageBatch": _each(FifoModel._delete_entry),
+    "DeleteQueue": FifoModel._delete_queue,
+    "GetQueueAttributes": FifoModel._get_queue_attributes,
+    "GetQueueUrl": FifoModel._get_queue_url,
+    "ListDeadLetterSourceQueues": FifoModel._list_dead_letter_source_queues,
+    "ListMessageMoveTasks": lambda model, request, way: model._moves.recent(request),
+    "ListQueueTags": lambda model, request, way: model._tags.listed(request),
+    "ListQueues": FifoModel._list_queues,
+    "PurgeQueue": FifoModel._purge_queue,
+    "ReceiveMessage": FifoModel._receive_message,
+    "SendMessage": _alone(FifoModel._send),
+    "SendMessageBatch": _each(FifoModel._send),
+    "SetQueueAttributes": FifoModel._set_queue_attributes,
+    "StartMessageMoveTask": lambda model, request, way: model._moves.start(request),
+    "TagQueue": lambda model, request, way: model._tags.tag(request),
+    "UntagQueue": lambda model, request, way: model._tags.untag(request),
+}

@@ -1,7 +1,9 @@
-"""The names of queues, read from a URL, a name or an ARN; and of queues to make."""
+"""The names of queues, read from a URL, a name or an ARN; and names to give: of queues to make, and new ids."""
 
 from __future__ import annotations
 
+import random
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,3 +36,8 @@ def of_request(request: Mapping[str, Any]) -> str:
     if "QueueName" in request:
         return str(request["QueueName"])
     return str(request.get("SourceArn", "*")).rpartition(":")[2]
+
+
+def new_id(rng: random.Random) -> str:
+    """An id that no message and no task has."""
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))

@@ -92,7 +92,7 @@ class Page:
             if not is_watched:
                 # While the page asks for itself again and again, half a text would be lost.
                 group = "group-1" if glance.settings.is_fifo else ""
-                actions = ["ReceiveMessage", *sorted(ACTIONS - {"ReceiveMessage"})]
+                actions = ["ReceiveMessage", *sorted(ACTIONS.keys() - {"ReceiveMessage"})]
                 parts.append(page_html.forms(name, group, KINDS, actions))
             parts += [*self._pending(), *self._message(asked["message"], glance, now), *_queue(name, glance, now)]
         title = f"{name} - local SQS FIFO queue"
@@ -133,7 +133,7 @@ class Page:
         yield table(f"Message {message_id}", columns, self.control.inspector.noticed(message_id)[::-1])
         for message in glance.oldest:
             if message.message_id == message_id:
-                yield page_html.text(shortened(message.body, 2_000))
+                yield page_html.text(shortened(message.draft.body, 2_000))
 
 
 def _queue(name: str, glance: Glance, now: float) -> Iterator[Html]:
@@ -158,7 +158,7 @@ def _queue(name: str, glance: Glance, now: float) -> Iterator[Html]:
         return Html("behind " + link(blocker.message_id))
 
     columns: dict[str, Callable[[StoredMessage], object]] = {
-        "group": lambda first: first.message_group_id,
+        "group": lambda first: first.draft.group_id,
         "messages": lambda first: sizes[first.group],
         "held by": held_by,
         "until": lambda message: moment(hidden.get(message), now),
@@ -168,13 +168,13 @@ def _queue(name: str, glance: Glance, now: float) -> Iterator[Html]:
         yield table(f"Groups of {name}{where}", columns, sorted(firsts.values(), key=lambda first: first.sequence))
     columns = {
         "message": lambda message: link(message.message_id),
-        "group": lambda message: message.message_group_id or "",
+        "group": lambda message: message.draft.group_id or "",
         "state": state,
         "until": lambda message: moment(hidden.get(message), now),
         "receives": lambda message: message.receive_count,
-        "body": lambda message: shortened(message.body, 60),
+        "body": lambda message: shortened(message.draft.body, 60),
         "sent": lambda message: moment(message.sent_at, now),
-        "deduplication id": lambda message: message.deduplication_id or "",
+        "deduplication id": lambda message: message.draft.deduplication_id or "",
     }
     messages = sorted(glance.oldest, key=lambda message: hidden.get(message, math.inf))
     yield table(f"Messages of {name}: in flight or delayed, then the others{where}", columns, messages)

@@ -9,6 +9,7 @@ import functools
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -96,10 +97,11 @@ _NOT_THE_USERS = (
 @pytest.fixture(scope="session")
 def sqs_fifo_server() -> Iterator[LocalQueueServer]:
     """A local SQS server with FIFO semantics, for all tests of a run, or of a worker of pytest-xdist."""
-    kind = _server_class()
-    if kind is None:
+    if find_spec("aiohttp") is None:  # to fail while it is imported would show that error, too
         pytest.fail("the fixture 'sqs_fifo_server' needs aiohttp: pip install 'aiohttp>=3.9'", pytrace=False)
-    with kind() as server:
+    from sqs_fifo_spark.local.server import LocalQueueServer
+
+    with LocalQueueServer() as server:
         yield server
 
 
@@ -176,17 +178,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     yield
     if server.faults is not faults:  # else planned ones would be counted from the beginning
         server.faults = faults
-
-
-def _server_class() -> type[LocalQueueServer] | None:
-    """The server's class, or None where aiohttp is missing: failing here would show the error of the import too."""
-    try:
-        from sqs_fifo_spark.local.server import LocalQueueServer
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "aiohttp":
-            raise
-        return None
-    return LocalQueueServer
 
 
 def _delete(model: FifoModel, *, name: str) -> None:

@@ -13,11 +13,11 @@ import json
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.local import errors, validation
+from sqs_fifo_spark.local import errors, names, validation
 from sqs_fifo_spark.local.fifo import FifoQueue
 
 MAX_RATE = 500
@@ -68,31 +68,25 @@ class MoveTask:
         return {name: value for name, value in shown.items() if value is not None}
 
 
+@dataclass(slots=True, eq=False)
 class MoveTasks:
     """The move tasks of all queues. Not for use by several threads.
 
     `by_arn` finds a queue; `has_sources` returns whether it is some queue's dead-letter queue.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        rng: random.Random,
-        by_arn: Callable[[str], FifoQueue | None],
-        has_sources: Callable[[FifoQueue], bool],
-    ) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._by_arn = by_arn
-        self._has_sources = has_sources
-        # By the queue's ARN, the oldest task first.
-        self._tasks: dict[str, deque[MoveTask]] = {}
-        self.running: list[MoveTask] = []
+    clock: Clock
+    rng: random.Random
+    by_arn: Callable[[str], FifoQueue | None]
+    has_sources: Callable[[FifoQueue], bool]
+    running: list[MoveTask] = field(default_factory=list)
+    _tasks: dict[str, deque[MoveTask]] = field(default_factory=dict)
+    """By the queue's ARN, the oldest task first."""
 
     def start(self, request: Request) -> Response:
         """Begin to move messages; answer the task's handle."""
         source = self._queue(request, "SourceArn")
-        if not self._has_sources(source):
+        if not self.has_sources(source):
             raise errors.invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
         destination = None
         if request.get("DestinationArn") is not None:
@@ -107,9 +101,9 @@ class MoveTasks:
                 "There is already a task running. "
                 "Only one active task is allowed for a source queue arn at a given time."
             )
-        now = self._clock.now()
+        now = self.clock.now()
         task = MoveTask(
-            task_id=self._new_task_id(),
+            task_id=names.new_id(self.rng),
             source=source,
             destination_arn=None if destination is None else destination.arn,
             rate=rate,
@@ -134,7 +128,7 @@ class MoveTasks:
     def cancel(self, request: Request) -> Response:
         """Stop a running task; its moved messages stay moved."""
         task_id, arn = _decode(validation.required_text(request, "TaskHandle"))
-        if self._by_arn(arn) is None:
+        if self.by_arn(arn) is None:
             raise errors.resource_not_found("SourceArn")
         task = next((task for task in self._tasks.get(arn, ()) if task.task_id == task_id), None)
         if task is None:
@@ -153,7 +147,7 @@ class MoveTasks:
         """Move messages that are due by now, in the order of time."""
         while self.running:
             task = min(self.running, key=lambda task: task.next_at)
-            if task.next_at > self._clock.now():
+            if task.next_at > self.clock.now():
                 return
             self._move_one(task)
 
@@ -167,7 +161,7 @@ class MoveTasks:
         if target_arn is None:
             self._end(task, "FAILED", "CouldNotDetermineMessageSource")
             return
-        target = self._by_arn(target_arn)
+        target = self.by_arn(target_arn)
         if target is None:
             self._end(task, "FAILED", "AWS.SimpleQueueService.NonExistentQueue")
             return
@@ -186,23 +180,15 @@ class MoveTasks:
             raise errors.missing_parameter(parameter)
         if len(arn.split(":")) != len(_ARN_FORM.split(":")) or not arn.startswith("arn:"):
             raise errors.invalid_parameter(f"You must use this format to specify the {parameter}: {_ARN_FORM}")
-        queue = self._by_arn(arn)
+        queue = self.by_arn(arn)
         if queue is None:
             raise errors.resource_not_found(parameter)
         return queue
 
-    def _new_task_id(self) -> str:
-        bits = f"{self._rng.getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
-
 
 def _number(request: Request, name: str, largest: int) -> int | None:
-    value = request.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise errors.malformed_request(f"{name} must be an integer.")
-    if not 1 <= value <= largest:
+    value = validation.whole_number(request, name)
+    if value is not None and not 1 <= value <= largest:
         raise errors.invalid_parameter(
             f"Value for parameter {name} is invalid. Reason: You must enter a number that's between 1 and {largest}."
         )

@@ -12,9 +12,8 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -31,11 +30,6 @@ from sqs_fifo_spark.local.page import Page
 from sqs_fifo_spark.local.policy import Policies
 from sqs_fifo_spark.local.requests import RequestLog
 from sqs_fifo_spark.local.waiting import WaitingRoom
-
-if TYPE_CHECKING:
-    from aiohttp.http_parser import RawRequestMessage
-    from aiohttp.streams import StreamReader
-    from aiohttp.web_protocol import RequestHandler
 
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _SHUTDOWN_S = 1.0
@@ -95,9 +89,9 @@ class LocalQueueServer:
             Page(self._model, control, lambda: self._endpoint.injector, self._room.serve),
             self.requests,
             self._clock,
-            host=host,
-            injector=Injector(Faults() if faults is None else faults),
-            policies=Policies(policies or {}),
+            host,
+            Injector(Faults() if faults is None else faults),
+            Policies(policies or {}),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -108,9 +102,7 @@ class LocalQueueServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -248,10 +240,14 @@ class LocalQueueServer:
                 started.set_exception(error)
 
     async def _main(self, started: Future[str]) -> None:
-        self._loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         server = web.Server(
-            self._endpoint.handle, request_factory=_make_request, handler_cancellation=True, access_log=None
+            self._endpoint.handle,
+            # aiohttp's own limit of 1 MiB would refuse a message of SQS's maximum size.
+            request_factory=partial(web.BaseRequest, loop=loop, client_max_size=_MAX_REQUEST_BYTES),
+            handler_cancellation=True,
+            access_log=None,
         )
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
@@ -267,22 +263,3 @@ class LocalQueueServer:
             self._room.close()
         finally:
             await runner.cleanup()
-
-
-def _make_request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: RequestHandler,
-    writer: Any,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
-    # aiohttp's own limit of 1 MiB would refuse a message of SQS's maximum size.
-    return web.BaseRequest(
-        message,
-        payload,
-        protocol,
-        writer,
-        task,
-        asyncio.get_running_loop(),
-        client_max_size=_MAX_REQUEST_BYTES,
-    )

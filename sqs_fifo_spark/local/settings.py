@@ -117,10 +117,7 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
             raise errors.invalid_attribute_name(name)
     per_group = choices["DeduplicationScope"] == "messageGroup"
     if choices["FifoThroughputLimit"] == "perMessageGroupId" and not per_group:
-        raise errors.invalid_attribute_value(
-            "FifoThroughputLimit",
-            "perMessageGroupId is allowed only when DeduplicationScope is messageGroup.",
-        )
+        raise errors.high_throughput_needs_scope()
     return Settings(
         given=given,
         is_fifo=is_fifo,

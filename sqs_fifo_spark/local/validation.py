@@ -7,9 +7,11 @@ import binascii
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from sqs_fifo_spark.local import errors
+
+T = TypeVar("T")
 
 MAX_ENTRIES = 10
 MAX_BATCH_BYTES = 1_048_576
@@ -30,12 +32,16 @@ _MOST_DIGITS = 38
 _SMALLEST, _LARGEST = Decimal("1e-128"), Decimal("1e126")
 
 
+def _typed(request: Mapping[str, Any], name: str, kind: type[T], form: str) -> T | None:
+    value = request.get(name)
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise errors.malformed_request(f"{name} must be {form}.")
+    return value
+
+
 def optional_text(request: Mapping[str, Any], name: str) -> str | None:
     """The string under `name`, or None when it is absent."""
-    value = request.get(name)
-    if value is not None and not isinstance(value, str):
-        raise errors.malformed_request(f"{name} must be a string.")
-    return value
+    return _typed(request, name, str, "a string")
 
 
 def required_text(request: Mapping[str, Any], name: str) -> str:
@@ -46,16 +52,17 @@ def required_text(request: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def whole_number(request: Mapping[str, Any], name: str) -> int | None:
+    """The integer under `name`, or None when it is absent."""
+    return _typed(request, name, int, "an integer")
+
+
 def optional_number(
     request: Mapping[str, Any], name: str, smallest: int, largest: int, rule: str | None = None
 ) -> int | None:
     """The integer under `name`, or None when it is absent; out of bounds is InvalidParameterValue."""
-    value = request.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise errors.malformed_request(f"{name} must be an integer.")
-    if not smallest <= value <= largest:
+    value = whole_number(request, name)
+    if value is not None and not smallest <= value <= largest:
         reason = rule or f"Must be between {smallest} and {largest}, if provided."
         raise errors.invalid_value(value, name, reason)
     return value
@@ -63,22 +70,15 @@ def optional_number(
 
 def text_list(request: Mapping[str, Any], name: str) -> list[str]:
     """The list of strings under `name`; absent means empty."""
-    value = request.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    value = _typed(request, name, list, "a list of strings") or []
+    if not all(isinstance(item, str) for item in value):
         raise errors.malformed_request(f"{name} must be a list of strings.")
     return value
 
 
 def mapping(request: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The map under `name`; absent means empty."""
-    value = request.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise errors.malformed_request(f"{name} must be a map.")
-    return value
+    return _typed(request, name, dict, "a map") or {}
 
 
 def queue_name(name: str, *, is_fifo: bool) -> None:
@@ -112,7 +112,7 @@ def entries(request: Mapping[str, Any], action: str) -> list[dict[str, Any]]:
     if not found:
         raise errors.empty_batch(action)
     if len(found) > MAX_ENTRIES:
-        raise errors.too_many_entries(len(found), MAX_ENTRIES)
+        raise errors.too_many_entries(MAX_ENTRIES, len(found))
     seen: set[str] = set()
     for entry in found:
         entry_id = entry.get("Id")
@@ -210,7 +210,7 @@ def batch_size(batch: list[dict[str, Any]]) -> None:
     """
     total = sum(_weight(entry) for entry in batch)
     if total > MAX_BATCH_BYTES:
-        raise errors.batch_too_long(total, MAX_BATCH_BYTES)
+        raise errors.batch_too_long(MAX_BATCH_BYTES, total)
 
 
 def _weight(entry: Mapping[str, Any]) -> int:

@@ -16,10 +16,6 @@ from sqs_fifo_spark.local.model import FifoModel
 _TICK_S = 0.01
 
 
-def _new_future() -> asyncio.Future[dict[str, Any]]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(slots=True, eq=False)
 class Waiter:
     """A receive that found nothing, until it finds something or `deadline` (wall clock, seconds) passes.
@@ -32,7 +28,7 @@ class Waiter:
     is_gone: Callable[[], bool]
     deadline: float
     attempt_id: str | None = None
-    answer: asyncio.Future[dict[str, Any]] = field(default_factory=_new_future)
+    answer: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def is_over(self) -> bool:

@@ -151,10 +151,12 @@ class RepairLaws:
         """Look for messages moved to another queue, each known by its deduplication id: they stand aside."""
         queue = self._world.model._queues[url.rpartition("/")[2]]
         for copy in queue._store._by_sequence.values():
-            row = self._sent.get(copy.deduplication_id or "")
-            found = None if row is None else row._replace(group=copy.message_group_id or "", body=copy.body)
+            row = self._sent.get(copy.draft.deduplication_id or "")
+            found = None if row is None else row._replace(group=copy.draft.group_id or "", body=copy.draft.body)
             if found is None or not self._is_whole(found):
-                self._violate(f"moved aside: '{copy.body}' stands in '{url}', and does not tell what it is a copy of")
+                self._violate(
+                    f"moved aside: '{copy.draft.body}' stands in '{url}', and does not tell what it is a copy of"
+                )
             else:
                 self.put_aside(url, found)
 

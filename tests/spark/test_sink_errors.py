@@ -69,7 +69,7 @@ def in_queue(server: LocalQueueServer) -> dict[str, list[str]]:
         (queue,) = (each for name, each in model._queues.items() if name == "test.fifo")
         message = queue._store.first
         while message is not None:
-            found.setdefault(message.message_group_id or "", []).append(message.body.split(" ")[1])
+            found.setdefault(message.draft.group_id or "", []).append(message.draft.body.split(" ")[1])
             message = message.next
         return found
 

@@ -316,7 +316,7 @@ class Sqs:
         """Return the messages in the queue, oldest first: all, or those of one group."""
         with self._lock:
             found = self.model.messages(queue)
-        return [each.body for each in found if group in (None, each.message_group_id)]
+        return [each.draft.body for each in found if group in (None, each.draft.group_id)]
 
     def tries(self, body: str) -> int:
         """Count calls with the row."""

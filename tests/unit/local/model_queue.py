@@ -62,7 +62,7 @@ class ModelQueue:
 
     def held(self) -> list[str]:
         """Return the bodies of all that is there, received or not."""
-        return [message.body for message in self.model.messages(self.name)]
+        return [message.draft.body for message in self.model.messages(self.name)]
 
     def hide(self, message: dict[str, Any], timeout_s: int) -> None:
         self.call("ChangeMessageVisibility", ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=timeout_s)

@@ -301,7 +301,7 @@ def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
     other = sqs.model.call("CreateQueue", {"QueueName": "other.fifo", "Attributes": {"FifoQueue": "true"}})["QueueUrl"]
     sqs.failing = lambda body: None
     sent = write(sqs, kept, "a1", "a2", queueUrl=other)
-    assert (sent.counts.refused, [each.body for each in sqs.model.messages("other.fifo")]) == (0, ["a1", "a2"])
+    assert (sent.counts.refused, [each.draft.body for each in sqs.model.messages("other.fifo")]) == (0, ["a1", "a2"])
     assert {line["queue"].rpartition(":")[2] for line in lines(kept)} == {"q.fifo"}
 
 
@@ -564,7 +564,7 @@ class Both:
 
     def refused(self) -> list[tuple[str | None, int]]:
         found = self._sqs.model.messages("bad.fifo")
-        return [(each.message_group_id, json.loads(each.body)["rowNumber"]) for each in found]
+        return [(each.draft.group_id, json.loads(each.draft.body)["rowNumber"]) for each in found]
 
 
 @pytest.mark.parametrize("later_s", [60, TEN_MINUTES_S])

@@ -432,7 +432,7 @@ def test_equal_bodies_are_equal_to_sqs_on_s3_or_not(monkeypatch: pytest.MonkeyPa
     for number, each in enumerate((plan, inline, plan)):
         run(sqs, bucket, each, None, pa.RecordBatch.from_pydict(columns), batch=number)
     assert len(sqs.bodies()) == (1 if scope == "queue" else 2)
-    ids = [message.deduplication_id for message in sqs.model.messages("q.fifo")]
+    ids = [message.draft.deduplication_id for message in sqs.model.messages("q.fifo")]
     assert set(ids) == {hashlib.sha256(body.encode()).hexdigest()}
     assert {bucket.body(each) for each in sqs.bodies()} == {body}
     assert len(bucket.objects) == 4, "of two groups and two micro-batches"
