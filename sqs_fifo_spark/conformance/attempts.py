@@ -14,8 +14,7 @@ _VOID = "not valid anymore"
 
 def _begin(bench: Bench, **given: Any) -> tuple[Queue, str, list[Message]]:
     """Return a queue with two messages, the id of an attempt, and what it has received."""
-    queue = bench.queue()
-    queue.send_all("1", "2")
+    queue = bench.queue("1", "2")
     for _ in range(5):
         attempt = uuid.uuid4().hex
         got = queue.receive(ReceiveRequestAttemptId=attempt, **given)

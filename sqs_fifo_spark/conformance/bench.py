@@ -78,8 +78,8 @@ class Bench:
         """Return the name of no queue that there is."""
         return f"{self._prefix[: _LONGEST_NAME - 18]}-{uuid.uuid4().hex[:12]}{suffix}"
 
-    def queue(self, *, name: str | None = None, **attributes: str) -> Queue:
-        """Make a FIFO queue; it is deleted at the end."""
+    def queue(self, *marks: str, name: str | None = None, **attributes: str) -> Queue:
+        """Make a FIFO queue, and send these messages to it, several in one batch; it is deleted at the end."""
         given = {"FifoQueue": "true", **attributes}
         name = name or self.name()
         try:
@@ -96,7 +96,10 @@ class Bench:
         self._urls[name] = answer["QueueUrl"]
         if self.is_aws:
             self.sleep(1)  # which the API text asks for
-        return Queue(self, answer["QueueUrl"])
+        queue = Queue(self, answer["QueueUrl"])
+        if marks:
+            queue.send_all(*marks) if len(marks) > 1 else queue.send(*marks)
+        return queue
 
     def queue_of_1_mib(self) -> Queue:
         """Make a queue that takes messages of 1 MiB. Raises NotSupported where the older limit of 256 KiB holds."""

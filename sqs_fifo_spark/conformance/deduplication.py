@@ -16,8 +16,7 @@ _MINUTES_5 = 300
 @case(API)
 def same_id(bench: Bench) -> None:
     """A second send with the same deduplication id succeeds, and delivers nothing."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.send("1")
     queue.delete(queue.take_one("1"))
     queue.expect_nothing("the second was a copy")
@@ -44,8 +43,7 @@ def other_body(bench: Bench) -> None:
 @case(API, RECORDED)
 def after_delete(bench: Bench) -> None:
     """An id is remembered also after its message was received and deleted."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.delete(queue.take_one("1"))
     queue.send("1")
     queue.expect_nothing("the id is remembered")
@@ -54,8 +52,7 @@ def after_delete(bench: Bench) -> None:
 @case(API, seconds=317)
 def five_minutes(bench: Bench) -> None:
     """An id is forgotten 5 minutes after it was sent."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.delete(queue.take_one("1"))
     bench.sleep(_MINUTES_5 + 15)
     queue.send("1")
@@ -65,8 +62,7 @@ def five_minutes(bench: Bench) -> None:
 @case(API, seconds=282)
 def nearly_five_minutes(bench: Bench) -> None:
     """An id is still remembered after 4 minutes and 40 seconds."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.delete(queue.take_one("1"))
     bench.sleep(_MINUTES_5 - 20)
     queue.send("1")
@@ -138,8 +134,7 @@ def within_a_batch(bench: Bench) -> None:
 @case(RECORDED, settles=True)
 def purge(bench: Bench) -> None:
     """To purge a queue forgets its ids."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.call("PurgeQueue")
     bench.settle()
     queue.send("1")

@@ -10,8 +10,7 @@ from sqs_fifo_spark.conformance.refusals import require, require_refusal
 @case(API, seconds=9)
 def of_the_queue(bench: Bench) -> None:
     """A queue's DelaySeconds hides each new message for so long."""
-    queue = bench.queue(DelaySeconds="8")
-    queue.send("1")
+    queue = bench.queue("1", DelaySeconds="8")
     queue.expect_nothing("8 seconds are not over")
     bench.sleep(7)
     queue.take("1")
@@ -26,8 +25,7 @@ def of_a_message(bench: Bench) -> None:
 @case(API, calls=45, seconds=3, settles=True)
 def shortened(bench: Bench) -> None:
     """A new DelaySeconds holds for messages that are there already: one that becomes 0 shows them."""
-    queue = bench.queue(DelaySeconds="900")
-    queue.send("1")
+    queue = bench.queue("1", DelaySeconds="900")
     queue.expect_nothing("900 seconds are not over")
     queue.set(DelaySeconds="0")
     bench.eventually("1", lambda: marks_text(marks_of(queue.receive())))
@@ -49,8 +47,7 @@ def lengthened(bench: Bench) -> None:
 @case(DOCUMENTATION, seconds=5)
 def order(bench: Bench) -> None:
     """Delayed messages of a group come in order."""
-    queue = bench.queue(DelaySeconds="2")
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3", DelaySeconds="2")
     bench.sleep(2.5)
     require("1, 2, 3", queue.drain(3))
 
@@ -58,8 +55,7 @@ def order(bench: Bench) -> None:
 @case(API, calls=45, seconds=3, settles=True)
 def count(bench: Bench) -> None:
     """Delayed messages are counted as ApproximateNumberOfMessagesDelayed."""
-    queue = bench.queue(DelaySeconds="900")
-    queue.send_all("1", "2")
+    queue = bench.queue("1", "2", DelaySeconds="900")
     bench.eventually("2", lambda: queue.attribute("ApproximateNumberOfMessagesDelayed"))
 
 

@@ -21,8 +21,7 @@ def order(bench: Bench) -> None:
 @case(DOCUMENTATION, RECORDED)
 def many_of_a_group(bench: Bench) -> None:
     """A receive takes as many messages of one group as it can, not only the first."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     best: list[str] = []
     for _ in range(6):
         got = queue.receive()
@@ -36,8 +35,7 @@ def many_of_a_group(bench: Bench) -> None:
 @case(API)
 def lock(bench: Bench) -> None:
     """While a message of a group is in flight, no later one of the group is handed out."""
-    queue = bench.queue()
-    queue.send_all("1", "2")
+    queue = bench.queue("1", "2")
     queue.take("1", most=1)
     queue.expect_nothing("1 is in flight")
 
@@ -45,8 +43,7 @@ def lock(bench: Bench) -> None:
 @case(API)
 def lock_of_later_send(bench: Bench) -> None:
     """A message that is sent while its group is in flight waits until the group is free."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     first = queue.take_one("1")
     queue.send("2")
     queue.expect_nothing("1 is in flight")
@@ -67,8 +64,7 @@ def other_groups(bench: Bench) -> None:
 @case(RECORDED)
 def partial_delete(bench: Bench) -> None:
     """To delete some of a group's messages in flight does not unlock it."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     got = queue.take("1", "2", most=2)
     queue.delete(got[0])
     queue.expect_nothing("2 is in flight")
@@ -77,16 +73,14 @@ def partial_delete(bench: Bench) -> None:
 @case(DOCUMENTATION)
 def full_delete(bench: Bench) -> None:
     """To delete all of a group's messages in flight unlocks it at once."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     queue.delete_batch(queue.take("1", "2", most=2))
     queue.take("3")
 
 
 def _held(bench: Bench, held: int) -> Queue:
     """Return a queue of which one of three messages, received together, is in flight; those beside it have lapsed."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     got = queue.take("1", "2", "3")
     queue.let_lapse(*(message for at, message in enumerate(got) if at != held))
     return queue
@@ -113,8 +107,7 @@ def held_tail(bench: Bench) -> None:
 @case(API, seconds=4)
 def lapse(bench: Bench) -> None:
     """A group of which all messages have lapsed comes again, whole and in order."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     queue.let_lapse(*queue.collect(1))
     require("1, 2, 3", queue.drain(3))
 
@@ -122,8 +115,7 @@ def lapse(bench: Bench) -> None:
 @case(API)
 def release(bench: Bench) -> None:
     """A group of which all messages are released comes again, whole and in order."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     queue.release(*queue.collect(1))
     require("1, 2, 3", queue.drain(3))
 
@@ -131,8 +123,7 @@ def release(bench: Bench) -> None:
 @case(RECORDED)
 def released_tail(bench: Bench) -> None:
     """To release later messages of a group frees nothing while its head is in flight."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     queue.release(*queue.take("1", "2", "3")[1:])
     queue.expect_nothing("1 is in flight")
 
@@ -140,8 +131,7 @@ def released_tail(bench: Bench) -> None:
 @case(API)
 def deleted_middle(bench: Bench) -> None:
     """Of 1, 2, 3 in flight, 2 is deleted and the rest released: 1 and 3 come, in order."""
-    queue = bench.queue()
-    queue.send_all("1", "2", "3")
+    queue = bench.queue("1", "2", "3")
     first, second, third = queue.take("1", "2", "3")
     queue.delete(second)
     queue.release(first, third)
@@ -151,8 +141,7 @@ def deleted_middle(bench: Bench) -> None:
 @case(API, seconds=17)
 def deleted(bench: Bench) -> None:
     """A deleted message does not come again, nor after its visibility timeout."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.delete(queue.take_one("1", timeout_s=15))
     bench.sleep(15.5)
     queue.expect_nothing("it was deleted")
@@ -174,8 +163,7 @@ def ten(bench: Bench) -> None:
 @case(API)
 def one_by_default(bench: Bench) -> None:
     """A receive that names no number returns one message."""
-    queue = bench.queue()
-    queue.send_all("1", "2")
+    queue = bench.queue("1", "2")
     queue.take("1", most=None)
 
 

@@ -70,8 +70,7 @@ def two_at_once(bench: Bench) -> None:
 @case(API, seconds=6)
 def lapse(bench: Bench) -> None:
     """A long poll gets a message whose visibility timeout lapses meanwhile."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.take("1", timeout_s=3)
     marks, _ = _timed(bench, queue, wait_s=12)
     require("1", marks)

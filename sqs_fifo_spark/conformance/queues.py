@@ -98,8 +98,7 @@ def counts(bench: Bench) -> None:
 @case(API, RECORDED, settles=True)
 def purge(bench: Bench) -> None:
     """To purge a queue drops its messages, those in flight, too; a second time within 60 seconds is refused."""
-    queue = bench.queue()
-    queue.send_all("1", "2")
+    queue = bench.queue("1", "2")
     queue.take("1", most=1, timeout_s=2)
     queue.call("PurgeQueue")
     require_refusal("PurgeQueueInProgress", queue.call, "PurgeQueue")

@@ -12,8 +12,7 @@ _NOT_HELD = ("InvalidParameterValue", "MessageNotInflight")
 
 def _lapsed(bench: Bench) -> tuple[Queue, Message]:
     """Return a queue with one message, and the handle of a receive of it that has lapsed."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1")
     queue.let_lapse(message)
     return queue, message
@@ -51,8 +50,7 @@ def superseded_delete(bench: Bench) -> None:
 @case(API)
 def new_handle(bench: Bench) -> None:
     """Each receive of a message has a handle of its own, and the same message id."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     first = queue.take_one("1")
     queue.release(first)
     second = queue.take_one("1")
@@ -63,8 +61,7 @@ def new_handle(bench: Bench) -> None:
 @case(DOCUMENTATION)
 def second_delete(bench: Bench) -> None:
     """To delete once more what is deleted succeeds, alone and in a batch."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1")
     queue.delete(message)
     queue.delete(message)
@@ -112,8 +109,7 @@ def lapsed_change_in_batch(bench: Bench) -> None:
 @case(RECORDED)
 def deleted_change(bench: Bench) -> None:
     """The visibility of a deleted message cannot be changed."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1")
     queue.delete(message)
     require_refusal(_NOT_HELD, queue.hide, message, 60)
@@ -122,8 +118,7 @@ def deleted_change(bench: Bench) -> None:
 @case(API)
 def release(bench: Bench) -> None:
     """A visibility timeout of 0 shows a message at once."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.hide(queue.take_one("1"), 0)
     queue.take("1")
 
@@ -131,8 +126,7 @@ def release(bench: Bench) -> None:
 @case(API, seconds=4)
 def from_now(bench: Bench) -> None:
     """A new visibility timeout counts from the change; it is not added to what was left."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.let_lapse(queue.take_one("1", timeout_s=600))
     queue.take("1")
 
@@ -140,8 +134,7 @@ def from_now(bench: Bench) -> None:
 @case(API, seconds=18)
 def extension(bench: Bench) -> None:
     """A message whose visibility timeout was extended stays hidden beyond its first one."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.hide(queue.take_one("1", timeout_s=15), 90)
     bench.sleep(15.5)
     queue.expect_nothing("the timeout was extended")
@@ -150,8 +143,7 @@ def extension(bench: Bench) -> None:
 @case(API, seconds=18)
 def queue_timeout(bench: Bench) -> None:
     """A receive that names no timeout hides for the queue's, also a message that was hidden longer before."""
-    queue = bench.queue(VisibilityTimeout="15")
-    queue.send("1")
+    queue = bench.queue("1", VisibilityTimeout="15")
     message = queue.take_one("1", timeout_s=90)
     queue.hide(message, 900)
     queue.release(message)
@@ -164,8 +156,7 @@ def queue_timeout(bench: Bench) -> None:
 @case(API, seconds=12)
 def lapse_is_timely(bench: Bench) -> None:
     """A message is not shown before its visibility timeout is over."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     queue.take("1", timeout_s=20)
     queue.expect_nothing("20 seconds are not over", wait_s=8)
 
@@ -173,8 +164,7 @@ def lapse_is_timely(bench: Bench) -> None:
 @case(API, RECORDED, seconds=4)
 def twelve_hours(bench: Bench) -> None:
     """No message is hidden for more than 12 hours since its receive: a change beyond is refused."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1")
     bench.sleep(2.5)
     require_refusal("InvalidParameterValue", queue.hide, message, 43_200, reason="Total VisibilityTimeout")
@@ -184,8 +174,7 @@ def twelve_hours(bench: Bench) -> None:
 @case(API)
 def timeout_range(bench: Bench) -> None:
     """A visibility timeout is at most 43,200 seconds, by a receive and by a change; one below 0 is refused, too."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     for wrong in (43_201, -1):
         require_refusal("InvalidParameterValue", queue.receive, timeout_s=wrong)
     message = queue.take_one("1", timeout_s=43_200)
@@ -197,8 +186,7 @@ def timeout_range(bench: Bench) -> None:
 @case(API)
 def change_in_batch(bench: Bench) -> None:
     """Each entry of a batch of visibility changes succeeds or fails by itself."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     handles = [queue.take_one("1")["ReceiptHandle"], "no-handle"]
     entries = [{"Id": str(at), "ReceiptHandle": text, "VisibilityTimeout": 0} for at, text in enumerate(handles)]
     answer = queue.call("ChangeMessageVisibilityBatch", Entries=entries)
@@ -210,8 +198,7 @@ def change_in_batch(bench: Bench) -> None:
 @case(API, seconds=5)
 def receive_count(bench: Bench) -> None:
     """Each receive adds 1 to ApproximateReceiveCount, also of a message that was released or has lapsed."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     first = queue.take_one("1")
     queue.release(first)
     second = queue.take_one("1")
@@ -223,8 +210,7 @@ def receive_count(bench: Bench) -> None:
 @case(API, seconds=4)
 def first_receive(bench: Bench) -> None:
     """ApproximateFirstReceiveTimestamp stays that of the first receive, and is not before SentTimestamp."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     first = queue.take_one("1")
     queue.let_lapse(first)
     name = "ApproximateFirstReceiveTimestamp"

@@ -66,8 +66,7 @@ def sent_ids(bench: Bench) -> None:
 @case(API)
 def times(bench: Bench) -> None:
     """SentTimestamp and ApproximateFirstReceiveTimestamp are milliseconds since 1970; SenderId is there."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1")
     for name in ("SentTimestamp", "ApproximateFirstReceiveTimestamp"):
         off = abs(int(system(message, name)) / 1000 - bench.clock.now())
@@ -79,8 +78,7 @@ def times(bench: Bench) -> None:
 @case(API)
 def only_when_asked(bench: Bench) -> None:
     """System attributes come only when they are asked for, and then only those."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1", MessageSystemAttributeNames=None)
     require([], list(message.get("Attributes", {})), "attributes")
     queue.release(message)
@@ -92,8 +90,7 @@ def only_when_asked(bench: Bench) -> None:
 @case(API)
 def old_parameter(bench: Bench) -> None:
     """AttributeNames, the parameter's old name, is taken, too."""
-    queue = bench.queue()
-    queue.send("1")
+    queue = bench.queue("1")
     message = queue.take_one("1", MessageSystemAttributeNames=None, AttributeNames=["SequenceNumber"])
     system(message, "SequenceNumber")
 
