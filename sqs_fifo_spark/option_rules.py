@@ -46,15 +46,12 @@ _PLAIN_AWS_HOST = re.compile(rf"sqs\.[a-z0-9-]+\.(?:{_PLAIN})|(?:[a-z0-9-]+\.)?q
 # Hosts that the AWS SDK takes; it refuses any other when it is first used, and not in our words.
 _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
-_ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(?:\.fifo)?")
 _QUEUE_ARN = re.compile(rf"arn:([a-z-]+):sqs:([a-z]+(?:-[a-z]+)+-[0-9]+):([0-9]{{12}}):({_QUEUE_NAME.pattern})")
 _DATABRICKS_PATH = re.compile(r"(file:/*)?/(dbfs|Volumes)(/|$)")
 _RUNTIME_OF_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 """Set in the environment there. Elsewhere a path may be called anything."""
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _SECRET = re.compile(r"[!-~]+")
-_TXN_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -117,6 +114,41 @@ def refuse(option: Option, value: str, rule: str) -> OptionError:
 
 def text(option: Option, value: str) -> str:
     return value
+
+
+def matching(form: str, rule: str) -> Callable[[Option, str], str]:
+    """Return the rule of an option whose whole value has this form, a regular expression."""
+    pattern = re.compile(form)
+
+    def check(option: Option, value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise refuse(option, value, rule)
+        return value
+
+    return check
+
+
+fifo_id = matching(FIFO_ID.pattern, FIFO_ID_RULE)
+account_id = matching(r"[0-9]{12}", "it must be the 12 digits of an AWS account.")
+role_arn = matching(
+    r"arn:aws[a-z-]*:iam::\d{12}:role/\S+",
+    "it must be a role's ARN, such as arn:aws:iam::123456789012:role/reader.",
+)
+function_path = matching(
+    r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*",
+    "it must be module:function, such as mycompany.aws:credentials.",
+)
+session_name = matching(r"[A-Za-z0-9_+=,.@-]{2,64}", "it must be 2 to 64 of A-Z, a-z, 0-9 and '_+=,.@-'.")
+txn_app_id = matching(
+    r"(?!batch-writes$)[A-Za-z0-9][A-Za-z0-9._-]{0,127}",
+    "it must be 1 to 128 letters, digits, '.', '_' and '-', begin with a letter or digit, and not be batch-writes: a "
+    "folder of the journal is called so.",
+)
+name_prefix = matching(
+    r"[A-Za-z0-9_.-]{1,80}",
+    "it must be 1 to 80 letters, digits, '-', '_' or '.', with which the names of the queues begin, and no '*' behind "
+    "them.",
+)
 
 
 def _number(option: Option, value: str, convert: Callable[[str], float], kind: str) -> float:
@@ -308,30 +340,6 @@ def _segments(location: str) -> list[str]:
     return [kind, parts.netloc.lower(), *filter(None, unquote(parts.path).split("/"))]
 
 
-def account_id(option: Option, value: str) -> str:
-    if not re.fullmatch(r"[0-9]{12}", value):
-        raise refuse(option, value, "it must be the 12 digits of an AWS account.")
-    return value
-
-
-def role_arn(option: Option, value: str) -> str:
-    if not _ROLE_ARN.fullmatch(value):
-        raise refuse(option, value, "it must be a role's ARN, such as arn:aws:iam::123456789012:role/reader.")
-    return value
-
-
-def function_path(option: Option, value: str) -> str:
-    if not _FUNCTION.fullmatch(value):
-        raise refuse(option, value, "it must be module:function, such as mycompany.aws:credentials.")
-    return value
-
-
-def session_name(option: Option, value: str) -> str:
-    if not re.fullmatch(r"[\w+=,.@-]{2,64}", value, re.ASCII):
-        raise refuse(option, value, "it must be 2 to 64 of A-Z, a-z, 0-9 and '_+=,.@-'.")
-    return value
-
-
 def external_id(option: Option, value: str) -> str:
     """Return an external id; one that STS does not take is refused, and not shown."""
     if not re.fullmatch(r"[\w+=,.@:/-]{2,1224}", value, re.ASCII):
@@ -354,12 +362,6 @@ def secret(option: Option, value: str) -> str:
     return value
 
 
-def fifo_id(option: Option, value: str) -> str:
-    if not FIFO_ID.fullmatch(value):
-        raise refuse(option, value, FIFO_ID_RULE)
-    return value
-
-
 def one_of(*values: str) -> functools.partial[str]:
     """Return the rule of an option that takes one of a few words, written in any case."""
     return functools.partial(_one_of, values)
@@ -369,17 +371,6 @@ def _one_of(values: tuple[str, ...], option: Option, value: str) -> str:
     if value.lower() not in values:
         raise refuse(option, value, f"it must be {' or '.join(values)}.")
     return value.lower()
-
-
-def txn_app_id(option: Option, value: str) -> str:
-    if not _TXN_APP_ID.fullmatch(value) or value == "batch-writes":
-        raise refuse(
-            option,
-            value,
-            "it must be 1 to 128 letters, digits, '.', '_' and '-', begin with a letter or digit, and not be "
-            "batch-writes: a folder of the journal is called so.",
-        )
-    return value
 
 
 def region_of(url: str) -> str | None:

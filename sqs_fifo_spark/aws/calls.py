@@ -47,6 +47,19 @@ NOTICE_AFTER_S = 3.0
 """Seconds after which the log says that a call is tried again: a wrong host gives no answer either."""
 
 
+_UNUSABLE = (
+    ChainError,
+    IllegalHeaderError,
+    botocore.exceptions.NoCredentialsError,
+    botocore.exceptions.CredentialRetrievalError,
+)
+"""Errors of credentials that a new client may find otherwise."""
+_INCOMPLETE = (
+    botocore.exceptions.PartialCredentialsError,
+    botocore.exceptions.TokenRetrievalError,
+    botocore.exceptions.UnauthorizedSSOTokenError,
+    botocore.exceptions.ProfileNotFound,
+)
 Ask = Callable[[], Mapping[str, Any]]
 Beside = Callable[[Ask], Ask]
 """Begins a call while its caller goes on, and returns a function that waits for it."""
@@ -226,12 +239,7 @@ class QueueCalls:
             # They may have been renewed; or this machine stood still between signing and sending.
             if what not in STALE and not is_signed_too_early(what, text):
                 raise
-        except (
-            ChainError,
-            IllegalHeaderError,
-            botocore.exceptions.NoCredentialsError,
-            botocore.exceptions.CredentialRetrievalError,
-        ) as error:
+        except _UNUSABLE as error:
             # A client is built with the chain's credentials; it may have had no answer in time.
             what = type(error).__name__
         aws.forget_clients(self._config)
@@ -304,16 +312,7 @@ class QueueCalls:
                     "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
                     "Give region, such as eu-west-1."
                 ) from None
-            except (
-                ChainError,
-                IllegalHeaderError,
-                botocore.exceptions.NoCredentialsError,
-                botocore.exceptions.PartialCredentialsError,
-                botocore.exceptions.CredentialRetrievalError,
-                botocore.exceptions.TokenRetrievalError,
-                botocore.exceptions.UnauthorizedSSOTokenError,
-                botocore.exceptions.ProfileNotFound,
-            ) as error:
+            except (*_UNUSABLE, *_INCOMPLETE) as error:
                 raise self._no_credentials(safe_text(error)) from None
             except (
                 botocore.exceptions.HTTPClientError,

@@ -19,15 +19,21 @@ from typing import Any
 import botocore.exceptions
 import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
-from botocore.config import Config
 
-from sqs_fifo_spark.aws.credentials import ChainError, Keys, find_credentials, open_session, safe_text, sts_region
+from sqs_fifo_spark.aws.credentials import (
+    ChainError,
+    Keys,
+    find_credentials,
+    open_session,
+    safe_text,
+    sdk_config,
+    sts_region,
+)
 from sqs_fifo_spark.aws.lean import LeanClient, with_lean_calls
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError, TransientQueueError
 from sqs_fifo_spark.options import AWS_CHAIN, Identity
 
-CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
 """An answer may take so much longer than SQS is asked to wait; of a receive's, the beginning and each piece may."""
 
@@ -77,13 +83,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
         "sqs",
         region_name=config.region or _default_region(session, config),
         endpoint_url=config.endpoint_url,
-        config=Config(
-            retries={"total_max_attempts": 1},
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=wait_time_s + READ_TIMEOUT_S,
-            max_pool_connections=96,
-            user_agent_extra="sqs-fifo-spark",
-        ),
+        config=sdk_config(wait_time_s + READ_TIMEOUT_S, max_pool_connections=96),
     )
     try:
         client._endpoint.http_session._pool_classes_by_scheme.update(http=_HttpPool, https=_HttpsPool)
@@ -103,14 +103,10 @@ def read_sdk_data() -> None:
 
 def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
     """Return a new client of CloudWatch, with credentials of the AWS chain, which tries each call once."""
-    config = Config(
-        retries={"total_max_attempts": 1},
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        user_agent_extra="sqs-fifo-spark",
+    config = sdk_config(READ_TIMEOUT_S)
+    return open_session(AWS_CHAIN).create_client(
+        "cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config
     )
-    session = open_session(AWS_CHAIN)
-    return session.create_client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
 
 
 def caller_arn(config: ClientConfig) -> str:
@@ -123,12 +119,10 @@ def caller_arn(config: ClientConfig) -> str:
             client = sqs_client(config)
             session = open_session(config.identity)
             session._credentials = client._request_signer._credentials
-            once = Config(
-                retries={"total_max_attempts": 1}, connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S
-            )
             endpoint = config.identity.sts_endpoint
             region = sts_region(endpoint) or client.meta.region_name
-            sts = session.create_client("sts", region_name=region, endpoint_url=endpoint, config=once)
+            config = sdk_config(READ_TIMEOUT_S)
+            sts = session.create_client("sts", region_name=region, endpoint_url=endpoint, config=config)
             arn: str = sts.get_caller_identity()["Arn"]
         except botocore.exceptions.ClientError as error:
             raise AccessDeniedError(f"STS refuses to say who the caller is ({safe_text(error)}).") from None

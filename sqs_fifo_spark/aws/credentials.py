@@ -36,8 +36,9 @@ from sqs_fifo_spark.option_rules import is_secret, region_of
 from sqs_fifo_spark.options import AWS_CHAIN, Identity, base_of
 
 ASSUME_ROLE = "AssumeRole"
+CONNECT_TIMEOUT_S = 5
 _STS_TIMEOUT_S = 5
-"""Seconds that one try to assume a role may take to connect, and to be answered."""
+"""Seconds that one try to assume a role may take to be answered."""
 _CREDENTIAL_TTL = timedelta(minutes=10)
 _RENEWED_S, _WAITED_FOR_S = 15 * 60, 10 * 60
 """Seconds before they expire from which credentials are renewed, and from which all calls wait: botocore's own."""
@@ -48,6 +49,17 @@ _DATABRICKS = "databricks.service_credentials:getServiceCredentialsProvider"
 
 class ChainError(Exception):
     """No credentials, in a way of its own. Its text is the type of the error: the error's own may hold secrets."""
+
+
+def sdk_config(read_timeout_s: float, *, tries: int = 1, **more: Any) -> Config:
+    """Return the settings of a client of ours, which tries each call so often."""
+    return Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=read_timeout_s,
+        retries={"mode": "standard", "total_max_attempts": tries},
+        user_agent_extra="sqs-fifo-spark",
+        **more,
+    )
 
 
 def open_session(identity: Identity) -> botocore.session.Session:
@@ -239,12 +251,7 @@ def _assumed_role(
         session.create_client,
         region_name=region,
         endpoint_url=identity.sts_endpoint,
-        config=Config(
-            connect_timeout=_STS_TIMEOUT_S,
-            read_timeout=_STS_TIMEOUT_S,
-            retries={"mode": "standard", "total_max_attempts": 3},
-            user_agent_extra="sqs-fifo-spark",
-        ),
+        config=sdk_config(_STS_TIMEOUT_S, tries=3),
     )
     fetcher = AssumeRoleCredentialFetcher(create_client, own, identity.role_arn, extra_args=extra)
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")

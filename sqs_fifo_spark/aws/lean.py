@@ -111,25 +111,13 @@ class LeanClient:
             getattr(self._pool, name)  # an AttributeError now rather than in a call
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+        return functools.partial(self._call, name) if name in OPERATIONS else getattr(self._client, name)
 
     def patient(self, wait_time_s: int) -> LeanClient:
         """Return this client, with its connections and keys, for lean calls that may take so many seconds longer."""
         other = object.__new__(LeanClient)
         vars(other).update(vars(self), _read_timeout=self._read_timeout + wait_time_s)
         return other
-
-    def receive_message(self, **arguments: Any) -> dict[str, Any]:
-        return self._call("receive_message", arguments)
-
-    def delete_message_batch(self, **arguments: Any) -> dict[str, Any]:
-        return self._call("delete_message_batch", arguments)
-
-    def change_message_visibility_batch(self, **arguments: Any) -> dict[str, Any]:
-        return self._call("change_message_visibility_batch", arguments)
-
-    def send_message_batch(self, **arguments: Any) -> dict[str, Any]:
-        return self._call("send_message_batch", arguments)
 
     def begin(self, operation: str, **arguments: Any) -> Callable[[], dict[str, Any]]:
         """Send a lean call, and return a function that waits for its answer: call it once, in the same thread.
@@ -146,7 +134,7 @@ class LeanClient:
             arrival.begin(self._read_timeout)
         return lambda: self._answer(operation, arguments, connection, latest, arrival)
 
-    def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         return self.begin(operation, **arguments)()
 
     def _answer(

@@ -11,9 +11,8 @@ from typing import Any
 import botocore.exceptions
 import botocore.parsers
 import urllib3.exceptions
-from botocore.config import Config
 
-from sqs_fifo_spark.aws.credentials import ChainError, find_credentials, open_session, safe_text
+from sqs_fifo_spark.aws.credentials import ChainError, find_credentials, open_session, safe_text, sdk_config
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
 from sqs_fifo_spark.options import AWS_CHAIN, Identity
@@ -118,19 +117,13 @@ class S3:
             raise botocore.exceptions.NoCredentialsError
         session._credentials = credentials
         environment = os.environ
-        endpoint = self._endpoint_url or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-        config = Config(
-            retries={"mode": "standard", "total_max_attempts": self._tries},
-            connect_timeout=5,
-            read_timeout=self._read_timeout_s,
-            max_pool_connections=CONCURRENT_CALLS,
-            user_agent_extra="sqs-fifo-spark",
-        )
         return session.create_client(
             "s3",
             region_name=environment.get("AWS_REGION") or session.get_config_variable("region") or self._region,
-            endpoint_url=endpoint,
-            config=config,
+            endpoint_url=self._endpoint_url
+            or environment.get("AWS_ENDPOINT_URL_S3")
+            or environment.get("AWS_ENDPOINT_URL"),
+            config=sdk_config(self._read_timeout_s, tries=self._tries, max_pool_connections=CONCURRENT_CALLS),
         )
 
 

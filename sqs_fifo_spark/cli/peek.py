@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 
 import click
 
@@ -20,6 +18,7 @@ from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.driver.startup import FEWEST_RECEIVES
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Queue
+from sqs_fifo_spark.stopping import signals
 
 HIDDEN_S = 60
 """Seconds for which a message stays hidden if this process is killed before it has released it."""
@@ -64,7 +63,7 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         )
     held: list[Message] = []
     failure: SqsFifoError | None = None
-    with _interruptions() as interruptions:
+    with signals(signal.SIGINT, signal.SIGTERM) as interruptions:  # which end no process that holds messages
         try:
             while len(held) < wanted and not interruptions:
                 received = _receive(queue, min(MAX_ENTRIES, wanted - len(held)), interruptions)
@@ -129,19 +128,3 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_lett
     else:
         moved = ", or they have just moved to the dead-letter queue" if has_dead_letters else ""
         print_line(f"SQS gave no message: the queue is empty, or others hold the heads of its groups{moved}.")
-
-
-@contextmanager
-def _interruptions() -> Iterator[list[int]]:
-    """Yield the numbers of SIGINTs and SIGTERMs as they come: they do not end a process that holds messages."""
-    interruptions: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        interruptions.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interruptions
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

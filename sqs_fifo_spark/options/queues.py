@@ -16,7 +16,6 @@ FOLDER = "queues"
 """Below `journalLocation`: it has the queues' journals, by their keys."""
 
 _MANY = ("queueurls", "queuenameprefix", "queuediscoveryseconds")
-_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _REGION_FORM = r"([a-z]{2,4}(?:-[a-z]+)+-\d+)"
 _REGION = re.compile(rf"(?:^|\.)sqs(?:-fips)?\.{_REGION_FORM}\.|^{_REGION_FORM}\.queue\.")
 _FIRST_HOST, _FIRST_REGION = "queue.amazonaws.com", "us-east-1"
@@ -47,17 +46,6 @@ def require_different(queues: Sequence[str], where: str) -> None:
         other = seen.setdefault(each if rules.is_name(each) else queue_key(each), each)
         if other is not each:
             raise OptionError(f"{where} has one queue twice, as {other!r} and {each!r}. Leave one of them out.")
-
-
-def name_prefix(option: Option, value: str) -> str:
-    if not _PREFIX.fullmatch(value):
-        raise rules.refuse(
-            option,
-            value,
-            "it must be 1 to 80 letters, digits, '-', '_' or '.', with which the names of the queues begin, and no "
-            "'*' behind them.",
-        )
-    return value
 
 
 def queue_key(url: str) -> str:

@@ -15,7 +15,7 @@ from sqs_fifo_spark.options.connection import (
     require_one_region,
     require_s3,
 )
-from sqs_fifo_spark.options.queues import name_prefix, queue_list
+from sqs_fifo_spark.options.queues import queue_list
 from sqs_fifo_spark.options.table import options_of
 
 MAX_VISIBILITY_S = 43_200
@@ -61,7 +61,7 @@ class SourceOptions(ConnectionOptions):
     )
     queue_name_prefix: str | None = option(
         "queueNamePrefix",
-        name_prefix,
+        rules.name_prefix,
         "In place of `queueUrl`: all FIFO queues of the account and the region whose names begin so, at most 1000. "
         "SQS is asked for them, which needs the permission `sqs:ListQueues`.",
     )

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
-from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError
+from sqs_fifo_spark.aws.credentials import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import OptionError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions

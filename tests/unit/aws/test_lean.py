@@ -23,7 +23,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws import form, lean
+from sqs_fifo_spark.aws import credentials, form, lean
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
@@ -447,7 +447,7 @@ def test_an_answer_that_does_not_come_is_a_read_timeout(
 ) -> None:
     """After the time that it may take, which is not that of the other waits."""
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(aws, "CONNECT_TIMEOUT_S", 60)
+    monkeypatch.setattr(credentials, "CONNECT_TIMEOUT_S", 60)
     client = build(server.url, transport)
     server.hold.clear()
     begun = SYSTEM_CLOCK.monotonic()
@@ -460,7 +460,7 @@ def test_an_answer_that_does_not_come_is_a_read_timeout(
 def test_a_request_that_is_not_taken_is_given_up(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a kept connection as on a new one, within the time that the sink counts on: not that of an answer."""
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", 60)
-    monkeypatch.setattr(aws, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(credentials, "CONNECT_TIMEOUT_S", 0.3)
     answered, given_up = threading.Event(), threading.Event()
 
     def serve(connection: socket.socket) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
+from sqs_fifo_spark.aws.credentials import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.errors import DisorderError, JournalCorruptError, JournalUnavailableError, OptionError, RowError
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE, QueueKeeper

@@ -20,6 +20,7 @@ import urllib3.util.connection
 from botocore.awsrequest import AWSHTTPConnection
 
 from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.credentials import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.aws.lean import TRANSPORT_VARIABLE
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
@@ -46,8 +47,8 @@ RECORDED_S = window.SEND_BUDGET_S + window.CONFIRM_BUDGET_S
 
 def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() -> None:
     """From one's look to the other's last call; the first may record late, and the second look just before."""
-    piece_s = aws.CONNECT_TIMEOUT_S  # the limit of each wait while it is sent, too
-    call_s = aws.CONNECT_TIMEOUT_S + piece_s + aws.READ_TIMEOUT_S
+    piece_s = CONNECT_TIMEOUT_S  # the limit of each wait while it is sent, too
+    call_s = CONNECT_TIMEOUT_S + piece_s + aws.READ_TIMEOUT_S
     assert RECORDED_S + window.SEND_BUDGET_S + call_s < DEDUPLICATION_S
     fails_after_s = RECORDED_S + 2 * GRACE_S
     assert fails_after_s + window.SEND_BUDGET_S + call_s < DEDUPLICATION_S, "nor one that follows a failed one"
@@ -120,7 +121,7 @@ def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(
     real: Real, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     """Names are looked up and addresses tried without a limit of ours: others may have sent the row meanwhile."""
-    after_connecting(monkeypatch, lambda: real.clock.advance(10 + aws.CONNECT_TIMEOUT_S + (0.1 if late else 0)))
+    after_connecting(monkeypatch, lambda: real.clock.advance(10 + CONNECT_TIMEOUT_S + (0.1 if late else 0)))
     if late:
         with pytest.raises(TransientQueueError, match="was not made in time: to connect took too long"):
             real.send()
