@@ -34,11 +34,10 @@ class Polls:
         self.queue = queue
         self._pool = pool
 
-    def begin(self, wait_s: int | None = 20, **request: Any) -> Future[list[str]]:
+    def begin(self, **request: Any) -> Future[list[str]]:
         """Start one, and return when the server holds it."""
         before = self.server.waiting
-        given = {} if wait_s is None else {"WaitTimeSeconds": wait_s}
-        poll = self._pool.submit(self.queue.bodies, **given, **request)
+        poll = self._pool.submit(self.queue.bodies, WaitTimeSeconds=20, **request)
         wait_until(lambda: self.server.waiting == before + 1, 10, "the long poll waits")
         return poll
 
@@ -75,15 +74,6 @@ def test_long_poll_wakes_when_a_message_is_free(polls: Polls, strict: Queue, eve
     assert poll.result(10) == (["2"] if "delete" in event else ["1"])
 
 
-def test_long_poll_wakes_when_a_visibility_timeout_lapses(polls: Polls, strict: Queue, clock: ManualClock) -> None:
-    """A lapse ends the wait, on a clock turned by hand too."""
-    strict.send("1")
-    strict.receive(VisibilityTimeout=5)
-    poll = polls.begin()
-    clock.advance(5)
-    assert poll.result(10) == ["1"]
-
-
 @pytest.mark.usefixtures("no_tick")
 def test_long_poll_wakes_when_a_message_arrives_by_redrive(polls: Polls, strict: Queue, clock: ManualClock) -> None:
     """A move into the queue ends the wait, though another queue's receive caused it."""
@@ -110,17 +100,6 @@ def test_long_poll_wakes_when_a_task_moves_something(polls: Polls, strict: Queue
     poll = polls.begin()
     clock.advance(1)
     assert poll.result(10) == ["2"]
-
-
-@pytest.mark.parametrize(("wait_s", "seconds"), [(20, 20), (None, 3)])
-def test_long_poll_ends_empty_when_its_time_is_up(
-    polls: Polls, strict: Queue, clock: ManualClock, wait_s: int | None, seconds: int
-) -> None:
-    """After WaitTimeSeconds; without it, the queue's ReceiveMessageWaitTimeSeconds counts."""
-    strict.client.set_queue_attributes(QueueUrl=strict.url, Attributes={"ReceiveMessageWaitTimeSeconds": "3"})
-    poll = polls.begin(wait_s)
-    clock.advance(seconds)
-    assert poll.result(10) == []
 
 
 def test_long_polls_are_served_in_the_order_of_their_coming(polls: Polls, strict: Queue) -> None:

@@ -12,12 +12,6 @@ from sqs_fifo_spark.clock import ManualClock
 from tests.unit.local.model_queue import ModelQueue, model_queue, refused
 
 
-def test_receive_returns_one_message_unless_asked_for_more(queue: ModelQueue) -> None:
-    """MaxNumberOfMessages is 1 unless given."""
-    queue.send_many("g", "1", "2")
-    assert len(queue.call("ReceiveMessage")["Messages"]) == 1
-
-
 @pytest.mark.parametrize(("lapses_at", "order"), [(8, ["early", "late"]), (10, ["late", "early"])])
 def test_delayed_group_stands_in_line_from_when_it_shows(queue: ModelQueue, lapses_at: int, order: list[str]) -> None:
     """A message that waits for its delay takes no place in line before that is over."""

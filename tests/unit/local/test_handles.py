@@ -1,4 +1,4 @@
-"""Receipt handles: how long they hold, what they no longer do, and the attempts that give them out again."""
+"""Receipt handles and the attempts that give them out again: what `conformance` does not show of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.local.model_queue import ModelQueue, a_message, failed, redriven, refused
+from tests.unit.local.model_queue import ModelQueue, redriven, refused
 
 GONE = "Message does not exist or is not available for visibility timeout change."
 EXPIRED = "The receipt handle has expired."
@@ -18,31 +18,6 @@ def change(queue: ModelQueue, how: str, message: dict[str, Any]) -> None:
         queue.delete(message)
     else:
         queue.hide(message, 60 if how == "hide" else 0)
-
-
-# Visibility
-
-
-@pytest.mark.parametrize(("request_", "seconds"), [({"VisibilityTimeout": 5}, 5), ({}, 30)], ids=["its own", "default"])
-def test_message_is_hidden_exactly_as_long_as_asked(queue: ModelQueue, request_: dict[str, int], seconds: int) -> None:
-    """The queue's own serves receives that name none; it is 30 s unless set."""
-    queue.send()
-    queue.receive(**request_)
-    queue.clock.advance(seconds - 0.001)
-    assert queue.bodies() == []
-    queue.clock.advance(0.001)
-    assert queue.bodies() == ["1"]
-
-
-def test_visibility_is_capped_at_twelve_hours_from_the_receive(queue: ModelQueue) -> None:
-    """Extensions past 43,200 s since the receive are refused in AWS's words, up to it they pass."""
-    queue.send()
-    message = queue.receive(VisibilityTimeout=43_200)[0]
-    queue.clock.advance(1)
-    queue.hide(message, 43_199)
-    error = refused(queue.hide, message, 43_200)
-    assert error.query_code == "InvalidParameterValue"
-    assert error.message.endswith("Reason: Total VisibilityTimeout for the message is beyond the limit [43200 seconds]")
 
 
 # Handles that hold no longer
@@ -76,26 +51,6 @@ def test_handle_that_no_longer_holds_a_message_is_refused(queue: ModelQueue, fat
         queue.delete(new)
 
 
-@pytest.mark.parametrize("action", ["DeleteMessage", "ChangeMessageVisibility"])
-def test_handle_that_was_never_given_out_is_invalid(queue: ModelQueue, action: str) -> None:
-    """A made-up handle, and another queue's, are ReceiptHandleIsInvalid."""
-    other = queue.another("other.fifo")
-    other.send()
-    for handle in ("made-up", "é", other.receive()[0]["ReceiptHandle"]):
-        error = refused(queue.call, action, ReceiptHandle=handle, VisibilityTimeout=1)
-        assert error.query_code == "ReceiptHandleIsInvalid"
-
-
-def test_deleting_what_is_deleted_succeeds(queue: ModelQueue) -> None:
-    """A second delete with the same handle is no error, alone or in a batch."""
-    queue.send()
-    message = queue.receive()[0]
-    queue.delete(message)
-    queue.delete(message)
-    response = queue.call("DeleteMessageBatch", Entries=[{"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}])
-    assert response == {"Successful": [{"Id": "0"}]}
-
-
 def test_delete_with_a_handle_from_before_a_move_is_refused_as_expired() -> None:
     """A message in the dead-letter queue is not deleted, and no old handle says that it is."""
     source, dead = redriven(1)
@@ -124,55 +79,7 @@ def test_handles_of_the_last_moved_messages_alone_are_known(monkeypatch: pytest.
         assert "expired" in refused(source.delete, message).message
 
 
-def test_change_visibility_batch_answers_entry_by_entry(queue: ModelQueue) -> None:
-    """One bad entry fails alone; the others take effect."""
-    queue.send_many("g", "1", "2")
-    received = queue.receive()
-    queue.delete(received[0])
-    entries = [{"Id": one["Body"], "ReceiptHandle": one["ReceiptHandle"], "VisibilityTimeout": 0} for one in received]
-    response = queue.call("ChangeMessageVisibilityBatch", Entries=entries)
-    assert [entry["Id"] for entry in response["Successful"]] == ["2"]
-    assert failed(response) == [("1", "InvalidParameterValue", True)]
-    assert queue.bodies() == ["2"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "code"),
-    [
-        ([], "EmptyBatchRequest"),
-        (["a", "a"], "BatchEntryIdsNotDistinct"),
-        ([str(i) for i in range(11)], "TooManyEntriesInBatchRequest"),
-        (["a:b"], "InvalidBatchEntryId"),
-        (["x" * 81], "InvalidBatchEntryId"),
-    ],
-)
-@pytest.mark.parametrize("action", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
-def test_batch_of_a_wrong_form_is_refused_as_a_whole(queue: ModelQueue, action: str, ids: list[str], code: str) -> None:
-    """Empty batches, more than ten entries, repeated and malformed ids are errors of the call."""
-    error = refused(queue.call, action, Entries=[{"Id": each, **a_message()} for each in ids])
-    assert error.query_code == f"AWS.SimpleQueueService.{code}"
-
-
 # ReceiveRequestAttemptId
-
-
-def test_repeated_attempt_returns_the_same_messages_and_handles_and_counts_no_receive(queue: ModelQueue) -> None:
-    """A repeat rescues what a lost answer held: same handles, same receive count."""
-    queue.send_many("g", "1", "2")
-    first = queue.receive(ReceiveRequestAttemptId="try")
-    assert queue.receive(ReceiveRequestAttemptId="try") == first
-    assert queue.receive(ReceiveRequestAttemptId="another") == []
-
-
-def test_repeated_attempt_resets_the_visibility(queue: ModelQueue) -> None:
-    """The timeout counts from the last repeat."""
-    queue.send()
-    for _ in range(2):
-        queue.receive(VisibilityTimeout=30, ReceiveRequestAttemptId="try")
-        queue.clock.advance(20)
-    assert queue.bodies() == []
-    queue.clock.advance(10)
-    assert queue.bodies() == ["1"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Queues of the strict model by themselves: attributes, names, purges, tags; what a message shows; any request."""
+"""Queues of the strict model by themselves: what `conformance` does not show of them; and any request."""
 
 from __future__ import annotations
 
@@ -14,35 +14,6 @@ from sqs_fifo_spark.local.model import ACTIONS
 from tests.unit.local.model_queue import ModelQueue, a_message, refused
 
 # A received message
-
-
-def test_system_attributes_tell_the_message_story(queue: ModelQueue) -> None:
-    """Times are in milliseconds, the first receive stays, the count grows."""
-    sent = queue.send("g", MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}})
-    queue.clock.advance(2.5)
-    queue.receive(VisibilityTimeout=1)
-    queue.clock.advance(1)
-    start = 1_700_000_000_000
-    shown = dict(queue.receive()[0]["Attributes"])
-    assert shown.pop("SenderId")
-    assert shown == {
-        "SentTimestamp": str(start),
-        "ApproximateReceiveCount": "2",
-        "ApproximateFirstReceiveTimestamp": str(start + 2_500),
-        "SequenceNumber": sent["SequenceNumber"],
-        "MessageGroupId": "g",
-        "MessageDeduplicationId": "d1",
-        "AWSTraceHeader": "Root=1",
-    }
-
-
-@pytest.mark.parametrize("parameter", ["MessageSystemAttributeNames", "AttributeNames"])
-def test_system_attributes_are_returned_as_asked(queue: ModelQueue, parameter: str) -> None:
-    """The new and the old parameter both select, and nothing comes unasked."""
-    queue.send()
-    shown = queue.call("ReceiveMessage", VisibilityTimeout=0, **{parameter: ["MessageGroupId"]})
-    assert shown["Messages"][0]["Attributes"] == {"MessageGroupId": "g"}
-    assert "Attributes" not in queue.call("ReceiveMessage")["Messages"][0]
 
 
 @pytest.mark.parametrize(
@@ -114,37 +85,20 @@ def test_type_of_a_queue_cannot_be_modified(queue: ModelQueue, written: str) -> 
         assert str(refused(plain.set, FifoQueue=value)) == "InvalidAttributeName: Unknown Attribute FifoQueue."
 
 
-def test_create_queue_is_idempotent_with_the_same_attributes(queue: ModelQueue) -> None:
-    """Creating again with the same or fewer attributes finds the queue; other values are refused."""
-    assert queue.another(queue.name, VisibilityTimeout="30").url == queue.url
-    error = refused(queue.another, queue.name, VisibilityTimeout="31")
-    assert (error.shape, error.query_code) == ("QueueNameExists", "QueueAlreadyExists")
-
-
 @pytest.mark.parametrize(
     ("name", "attributes"),
     [
         ("plain", {"FifoQueue": "true"}),
         ("a.fifo", {}),
         ("a b.fifo", {"FifoQueue": "true"}),
-        ("x" * 76 + ".fifo", {"FifoQueue": "true"}),
         ("a", {"FifoQueue": "false"}),
         ("a", {"ContentBasedDeduplication": "true"}),
-        ("a.fifo", {"FifoQueue": "true", "VisibilityTimeout": "43201"}),
-        ("a.fifo", {"FifoQueue": "true", "Colour": "red"}),
     ],
 )
 def test_create_queue_refuses_bad_names_or_attributes(queue: ModelQueue, name: str, attributes: dict[str, str]) -> None:
-    """FIFO names end in .fifo with FifoQueue=true, and attributes are known and in range."""
+    """FIFO names end in .fifo with FifoQueue=true, and a standard queue has no attributes of FIFO ones."""
     error = refused(queue.model.call, "CreateQueue", {"QueueName": name, "Attributes": attributes})
-    assert error.query_code in ("InvalidParameterValue", "InvalidAttributeName", "InvalidAttributeValue")
-
-
-def test_high_throughput_needs_deduplication_per_group(queue: ModelQueue) -> None:
-    """FifoThroughputLimit=perMessageGroupId goes only with DeduplicationScope=messageGroup."""
-    limit = "perMessageGroupId"
-    assert refused(queue.another, "a.fifo", FifoThroughputLimit=limit).query_code == "InvalidAttributeValue"
-    queue.another("b.fifo", FifoThroughputLimit=limit, DeduplicationScope="messageGroup")
+    assert error.query_code in ("InvalidParameterValue", "InvalidAttributeName")
 
 
 def test_queue_attributes_show_counts_times_and_settings(queue: ModelQueue) -> None:
@@ -224,15 +178,6 @@ def test_standard_queue_has_no_lock_no_sequence_and_deletes_with_old_handles(que
 # Tags
 
 
-def test_tags_are_added_replaced_and_removed(queue: ModelQueue) -> None:
-    """A key that is there gets the new value; a key that is not there may be removed."""
-    queue.call("TagQueue", Tags={"team": "bids", "stage": "test"})
-    queue.call("TagQueue", Tags={"team": "auction", "Größe": ""})
-    assert queue.call("ListQueueTags")["Tags"] == {"team": "auction", "stage": "test", "Größe": ""}
-    queue.call("UntagQueue", TagKeys=["stage", "other", "team", "Größe"])
-    assert queue.call("ListQueueTags") == {}
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -307,23 +252,6 @@ def test_any_request_is_answered_or_refused_in_aws_terms(queue: ModelQueue) -> N
             outcomes[error.shape] += 1
     assert outcomes["ok"] > 500
     assert len(outcomes) >= 9
-
-
-@pytest.mark.parametrize(
-    ("request_", "code"),
-    [
-        ({"MaxNumberOfMessages": 11}, "InvalidParameterValue"),
-        ({"MaxNumberOfMessages": 0}, "InvalidParameterValue"),
-        ({"VisibilityTimeout": 43_201}, "InvalidParameterValue"),
-        ({"VisibilityTimeout": -1}, "InvalidParameterValue"),
-        ({"WaitTimeSeconds": 21}, "InvalidParameterValue"),
-        ({"ReceiveRequestAttemptId": "a b"}, "InvalidParameterValue"),
-        ({"MaxNumberOfMessages": "1"}, "SerializationException"),
-    ],
-)
-def test_receive_parameters_out_of_range_are_refused(queue: ModelQueue, request_: dict[str, Any], code: str) -> None:
-    """Bounds are those of the API text."""
-    assert refused(queue.call, "ReceiveMessage", **request_).query_code == code
 
 
 # Events

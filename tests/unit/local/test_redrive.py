@@ -1,4 +1,4 @@
-"""Dead-letter queues, move tasks and their sources: the rules that AWS documents."""
+"""Dead-letter queues, move tasks and their sources: the rules of AWS that `conformance` does not show."""
 
 from __future__ import annotations
 
@@ -38,18 +38,6 @@ def tasks(dead: ModelQueue, **request: Any) -> list[dict[str, Any]]:
 
 
 # Giving up
-
-
-def test_message_past_its_receive_count_moves_to_the_dead_letter_queue_on_the_next_receive() -> None:
-    """After maxReceiveCount receives it moves, not earlier, and what follows in its group is freed."""
-    source, dead = redriven(2)
-    source.send_many("g", "1", "2")
-    for _ in range(2):
-        assert source.bodies(1, VisibilityTimeout=1) == ["1"]
-        source.clock.advance(1)
-    assert dead.receive() == []
-    assert source.bodies() == ["2"]
-    assert dead.bodies() == ["1"]
 
 
 def test_message_that_was_given_up_has_new_time_sequence_and_deduplication_id(pair: Pair) -> None:
