@@ -26,12 +26,10 @@ from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.sink.write import draft, prepare
 from tests.contract.conftest import Queue
-from tests.contract.test_local_queue import code_of
 
 CHARACTERS = ["x", "é", "\ud7ff", "\U0001f600", "\n"]
 """One to four bytes each in UTF-8, and one that JSON writes as two characters."""
 NAMES = ["k", "a-b.c_d", "n" * 256, "0", "Z", "y1", "y2", "y3", "y4", "y5"]
-TOO_LONG = "AWS.SimpleQueueService.BatchRequestTooLong"
 
 Pair = tuple[str, dict[str, Any]]
 
@@ -150,32 +148,6 @@ def test_a_call_of_exactly_the_limit_passes_and_one_byte_more_is_split(queue: Qu
         assert sum(entries for entries, _ in made) == count
         assert sum(size for _, size in made) == MAX_CALL_BYTES + more
         assert arrived(queue) == expected(rows)
-
-
-@pytest.mark.slow
-def test_a_row_of_exactly_the_limit_passes(queue: Queue) -> None:
-    """A message may be as large as a call."""
-    for number, attributes in enumerate((0, 10)):
-        largest = row(MAX_CALL_BYTES, random.Random(number), number=number, attributes=attributes)
-        assert send(queue, [largest]) == [(1, MAX_CALL_BYTES)]
-        assert arrived(queue) == expected([largest])
-
-
-@pytest.mark.parametrize("attributes", [0, 1, 10])
-def test_a_row_one_byte_over_the_limit_is_refused_before_any_call(strict: Queue, attributes: int) -> None:
-    """As the queue, asked directly, refuses it, alone and in a call with others."""
-    dice = random.Random(attributes)
-    with pytest.raises(RefusedRowError, match="it has 1,048,577 bytes with its attributes"):
-        row(MAX_CALL_BYTES + 1, dice, attributes=attributes)
-    over = row(MAX_CALL_BYTES + 1, dice, attributes=attributes, limit=MAX_CALL_BYTES + 1)
-    assert over.size == MAX_CALL_BYTES + 1
-    assert code_of(lambda: strict.client.send_message(QueueUrl=strict.url, **over.entry)) == "InvalidParameterValue"
-    assert code_of(lambda: _batch(strict, [over])) == TOO_LONG
-
-
-def _batch(queue: Queue, rows: Sequence[OutgoingRow]) -> None:
-    entries = [{"Id": str(number), **row.entry} for number, row in enumerate(rows)]
-    queue.client.send_message_batch(QueueUrl=queue.url, Entries=entries)
 
 
 @pytest.mark.slow

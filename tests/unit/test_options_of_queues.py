@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from botocore.loaders import Loader
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
-from sqs_fifo_spark.options import SourceOptions, parse_queue, parse_sink_options, parse_source_options, queue_key
+from sqs_fifo_spark.options import SourceOptions, parse_queue, parse_source_options, queue_key
 from tests.helpers import raises_one_line
 
 HOST = "https://sqs.eu-west-1.amazonaws.com/123456789012"
@@ -128,11 +127,6 @@ def test_without_any_the_missing_one_and_the_others_are_named() -> None:
     said = refusal()
     assert said.startswith("option 'queueUrl' is missing. Give queueUrl, the FIFO queue: ")
     assert said.endswith(" Or give queueUrls or queueNamePrefix for several.")
-
-
-def test_the_sink_still_needs_its_queue() -> None:
-    with raises_one_line(OptionError, match=r"option 'queueUrl' is missing\. .+GetQueueUrl`\.$"):
-        parse_sink_options({})
 
 
 @pytest.mark.parametrize(
@@ -261,29 +255,6 @@ def test_any_location_of_a_journal_is_one_of_several(location: str) -> None:
 def test_a_queue_s_key_is_this_for_ever(url: str, key: str) -> None:
     """Journals stand under it: a change of these values loses what they hold."""
     assert queue_key(url) == key
-
-
-def test_every_spelling_of_a_queue_s_url_has_one_key() -> None:
-    """In all regions of AWS: the plain host, dual-stack, the older ones, FIPS and a VPC's."""
-    found = 0
-    for partition in Loader().load_data("partitions")["partitions"]:
-        plain, dual = (partition["outputs"][name] for name in ("dnsSuffix", "dualStackDnsSuffix"))
-        for region in partition["regions"]:
-            if region.endswith("-global"):
-                continue
-            hosts = [f"sqs.{region}.{plain}", f"sqs.{region}.{dual}", f"sqs-fips.{region}.{plain}"]
-            hosts += [f"{region}.queue.{plain}", f"vpce-0a1b-6g7h.sqs.{region}.vpce.{plain}"]
-            hosts += [f"vpce-0a1b-6g7h-{region}a.sqs.{region}.vpce.{plain}"]
-            keys = {queue_key(f"https://{host}/123456789012/bids.fifo") for host in hosts}
-            assert keys == {f"{region}.123456789012.bids.fifo"}
-            found += 1
-    assert found > 30
-
-
-def test_queues_of_one_name_have_keys_of_their_own() -> None:
-    """In other regions and accounts."""
-    urls = [BIDS, BIDS.replace("eu-west-1", "eu-west-2"), BIDS.replace("123456789012", "210987654321"), LOTS]
-    assert len({queue_key(url) for url in urls}) == len(urls)
 
 
 def test_options_of_several_queues_can_be_compared_and_kept() -> None:

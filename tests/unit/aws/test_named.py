@@ -9,7 +9,7 @@ import pytest
 
 from sqs_fifo_spark.aws.named import with_url
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, QueueNotFoundError
-from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
+from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
 
 
@@ -48,17 +48,6 @@ def test_the_owner_is_named_to_sqs(server: LocalQueueServer) -> None:
     assert (options.queue_url, options.queue_owner_account_id) == (server.queue_url("bids.fifo"), None)
     with pytest.raises(QueueNotFoundError, match=r"the queue 'bids\.fifo' does not exist \(get_queue_url: "):
         with_url(parse_source_options, given(server, queueUrl="bids.fifo", queueOwnerAccountId="999999999999"))
-
-
-def test_no_such_queue_is_told_with_its_name(server: LocalQueueServer) -> None:
-    with pytest.raises(QueueNotFoundError, match=r"the queue 'bid\.fifo' does not exist .+ Correct 'queueUrl'\."):
-        with_url(parse_source_options, given(server, queueUrl="bid.fifo"))
-
-
-def test_what_may_pass_is_tried_again(server: LocalQueueServer) -> None:
-    server.faults = Faults(planned=(PlannedFault.from_text("throttle:GetQueueUrl:1-2"),))
-    assert with_url(parse_source_options, given(server, queueUrl="bids.fifo")).queue_url.endswith("/bids.fifo")
-    assert server.requests.counts() == {"GetQueueUrl": 3}
 
 
 def test_faults_of_other_options_are_told_before_any_call(server: LocalQueueServer) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqs_fifo_spark.aws import queue_list
 from sqs_fifo_spark.aws.queue_list import queue_urls
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError, OptionError, QueueNotFoundError, TransientQueueError
+from sqs_fifo_spark.errors import AccessDeniedError, OptionError, TransientQueueError
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
 from tests.helpers import raises_one_line
@@ -143,17 +143,6 @@ def test_a_name_and_a_url_of_one_queue_are_refused(server: LocalQueueServer) -> 
     url = server.queue_url("bids.fifo")
     with raises_one_line(OptionError, match=f"option 'queueUrls' has one queue twice, as '{url}' and '{url}'"):
         found(server, queueUrls=f"bids.fifo,{url}")
-
-
-def test_a_name_that_no_queue_has_is_told(server: LocalQueueServer) -> None:
-    with raises_one_line(QueueNotFoundError, match=r"the queue 'bid\.fifo' does not exist \(get_queue_url: "):
-        found(server, queueUrls="bids.fifo,bid.fifo")
-
-
-def test_the_owner_of_names_is_told_to_sqs(server: LocalQueueServer) -> None:
-    assert len(found(server, queueUrls="bids.fifo,lots.fifo", queueOwnerAccountId="000000000000")) == 2
-    with pytest.raises(QueueNotFoundError):
-        found(server, queueUrls="bids.fifo,lots.fifo", queueOwnerAccountId="999999999999")
 
 
 # Failures that pass

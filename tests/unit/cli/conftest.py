@@ -40,7 +40,6 @@ class QueueRig:
     sqs: Any
     location: str
     """The journal's."""
-    account: str = "000000000000"
     url: str = ""
     drivers: list[Driver] = field(default_factory=list)
 
@@ -55,7 +54,7 @@ class QueueRig:
         return url
 
     def arn(self, url: str) -> str:
-        return f"arn:aws:sqs:us-east-1:{self.account}:{url.rpartition('/')[2]}"
+        return f"arn:aws:sqs:us-east-1:000000000000:{url.rpartition('/')[2]}"
 
     def set(self, **attributes: str) -> None:
         if attributes:

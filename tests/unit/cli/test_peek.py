@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 
 from sqs_fifo_spark.cli.output import Status
@@ -17,7 +18,8 @@ from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Queue
-from tests.unit.cli.conftest import Rig, error_of, lines, output_of
+from tests.helpers import moto_server
+from tests.unit.cli.conftest import QueueRig, Rig, error_of, lines, output_of
 
 
 def test_what_was_shown_is_still_there_in_its_order(rig: Rig) -> None:
@@ -152,3 +154,21 @@ def test_a_low_maximum_of_receives_is_not_used_up_unasked(rig: Rig) -> None:
     assert "maxReceiveCount is 2" in error_of(rig.on_queue("peek"), Status.USAGE)
     assert "1 messages were received" in rig.on_queue("peek", "--force").stdout
     assert rig.receive() == [("1", "g", 2)]
+
+
+def test_what_has_no_sequence_number_is_sent_and_not_shown() -> None:
+    """moto numbers no message that it recognises by its content: neither `peek` nor a source can read it."""
+    with moto_server() as url:
+        sqs = boto3.client("sqs", endpoint_url=url)
+        rig = QueueRig(sqs, "/journal")
+        rig.set(ContentBasedDeduplication="true")
+        for _ in range(2):
+            told = rig.on_queue("send", "--group", "g", "--body", "x", "--json")
+            assert (told.exit_code, [each["sequenceNumber"] for each in lines(told)]) == (Status.OK, [None])
+        told = rig.on_queue("peek")
+        assert (told.exit_code, told.stdout) == (Status.REFUSED, "")
+        hidden, why = told.stderr.splitlines()
+        assert hidden.endswith(f"are not released; they stay hidden for up to {HIDDEN_S} s")
+        assert "has left SequenceNumber out of its answer to receive_message" in why
+        assert "others hold the heads of its groups" in output_of(rig.on_queue("peek"))
+        sqs.close()
