@@ -96,6 +96,7 @@ LAWS = {
             "take an earlier driver's deal for one's own",
             "let all plans of an epoch share number and name",
             "go on past an epoch that the offset log has lost",
+            "announce blindly what the offset log has lost",
             "let tasks receive for an epoch that the offset log has lost",
             "leave the chains open",
             "receive again in a replay",

@@ -315,6 +315,11 @@ def _(lost_after, start, state):
     pass
 
 
+@planted("announce blindly what the offset log has lost", "source.driver.continuity.Continuity.require_none_lost")
+def _(require_none_lost, log, start):
+    pass
+
+
 @planted("let tasks receive for an epoch that the offset log has lost")
 def _():
     rewrite("source.driver.epochs.Epochs.announce_again", "self.next.replay(after)", "pass")

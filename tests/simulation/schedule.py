@@ -107,7 +107,7 @@ class Schedule:
         self.checkpoint = self._make_checkpoint()
         self.tells_start = rng.random() < 0.7
         self.wraps = not self.tells_start and rng.random() < 0.4
-        """True if runs may be with AvailableNow under the wrapper that Spark before 4.2 has."""
+        """True if runs may be with AvailableNow under the wrapper that Spark before 4.2 has, until one is refused."""
         # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
         modes = ["all"] * 8 + ["some"] + ["none"] * (not self.wraps)
         self._modes = [rng.choice(modes) for _ in range(200)]
@@ -663,7 +663,6 @@ class Schedule:
         if (
             batch < 1
             or batch in checkpoint.committed
-            or self.wraps
             or self._processes("query")
             or (self._cuts.random() < 0.5 and not self._is_cut_due)
         ):
@@ -699,7 +698,6 @@ class Schedule:
             batch < 1
             or batch in checkpoint.done
             or any(self._begins(site, checkpoint, batch) for site in self.sites)
-            or self.wraps
             or self._processes("query")
             or (self._cuts.random() < 0.5 and not self._is_cut_due)
         ):
@@ -943,6 +941,9 @@ class Schedule:
         is_over = any(site.laws.is_over(site.laws.checkpoint_of[process.name]) for site in self.sites)
         if isinstance(error, DataLossError) and is_over:
             return  # another query has taken the journal over
+        if isinstance(error, DataLossError) and "triggerAvailableNowWrapper" in str(error) and self._has_lost(process):
+            self.wraps = False  # as the text asks for
+            return
         self._judge_refusal(process, error)
         if process in self._with_rivals and "goes back" not in str(error):
             self.judge(
@@ -950,6 +951,15 @@ class Schedule:
             )
         else:
             self.judge(process, error, (SqsFifoError, TaskFailedError), never=(DataLossError, JournalCorruptError))
+
+    def _has_lost(self, process: Process) -> bool:
+        """Return True if Spark's log has lost an entry of the query's, and none is in its place."""
+        histories = [site.laws.checkpoint_of[process.name] for site in self.sites]
+        return any(
+            each is history and len(each.offsets) <= batch
+            for each, batch, _ in self._lost_batches
+            for history in histories
+        )
 
     def _judge_refusal(self, process: Process, error: Exception) -> None:
         """One queue of several that is not there, or not ours to call, ends nothing."""
