@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -130,10 +129,10 @@ def _endpoint(url: str | None, against: str | None) -> Iterator[str | None]:
     if against != "local":
         yield url
         return
-    if find_spec("aiohttp") is None:
-        raise click.ClickException("the local queue needs aiohttp: pip install '.[local]'")
-    from sqs_fifo_spark.local.server import LocalQueueServer
-
+    try:
+        from sqs_fifo_spark.local.server import LocalQueueServer
+    except ModuleNotFoundError:
+        raise click.ClickException("the local queue needs aiohttp: pip install '.[local]'") from None
     with LocalQueueServer() as server:
         yield server.endpoint_url
 
