@@ -75,8 +75,8 @@ class Option:
     """Works the default out from the fields declared before."""
     default_text: str | None = None
     """The default in the documentation, where it is worked out, or in place of "none"."""
-    needs: str | None = None
-    """The option without which this one would have no effect."""
+    needs: tuple[str, ...] = ()
+    """Options without all of which this one would have no effect."""
     low: float = 0
     high: float = 0
     """The bounds of a number."""

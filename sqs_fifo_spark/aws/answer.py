@@ -16,15 +16,13 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import botocore.parsers
 
+from sqs_fifo_spark.aws.per_call import PerCall
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
 _BUFFER = 1 << 16
@@ -59,21 +57,8 @@ class Arrival:
         return self._sent_at + min(self.waited_s, self.wait_s) + self.within_s, self._idle_s
 
 
-_arrival: ContextVar[Arrival | None] = ContextVar("arrival", default=None)
-
-
-@contextmanager
-def arriving(arrival: Arrival) -> Iterator[None]:
-    """Let the lean receive that is sent inside come as `arrival` says. Other clients pay no regard to it."""
-    token = _arrival.set(arrival)
-    try:
-        yield
-    finally:
-        _arrival.reset(token)
-
-
-def arrival_of_call() -> Arrival | None:
-    return _arrival.get()
+arriving = PerCall[Arrival]("arriving")
+"""Lets a lean receive come so. Other clients pay no regard to it."""
 
 
 class _Until(io.RawIOBase):

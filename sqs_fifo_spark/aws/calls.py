@@ -11,8 +11,8 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -262,23 +262,7 @@ class QueueCalls:
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """
-        if operation == "receive_message":
-            self._tally.add(_RECEIVE)
-        try:
-            return self._checked(operation, wait_time_s, latest, stopped, pending, arguments)
-        except TransientQueueError:
-            self._tally.add(_FAILURE)
-            raise
 
-    def _checked(
-        self,
-        operation: str,
-        wait_time_s: int,
-        latest: float | None,
-        stopped: threading.Event | None,
-        pending: Ask | None,
-        arguments: Mapping[str, Any],
-    ) -> Mapping[str, Any]:
         def check() -> None:
             if stopped is not None and stopped.is_set():
                 raise TransientQueueError(f"{operation} on '{self._url}' was not made: its task has ended meanwhile.")
@@ -288,50 +272,61 @@ class QueueCalls:
                     "stood still."
                 )
 
-        with without_sdk_logs(), nullcontext() if pending else aws.checked_before_sending(check):
-            try:
+        if operation == "receive_message":
+            self._tally.add(_RECEIVE)
+        sent_in_time = nullcontext() if pending else aws.checked_before_sending(check)
+        try:
+            with without_sdk_logs(), sent_in_time, self._our_errors(operation):
                 return self._ask(operation, wait_time_s, arguments, pending)
-            except botocore.exceptions.ClientError as error:
-                code, text = _code_and_text(error)
-                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                refused_operation = str(error.operation_name)  # a role may have to be assumed first
-                ours = error_from_aws(
-                    refused_operation if refused_operation.startswith(ASSUME_ROLE) else operation,
-                    self._url,
-                    code,
-                    text,
-                    status=status,
-                )
-                has_role = self._config.identity.role_arn is not None  # else it is one of the profile's
-                is_about_role = not isinstance(ours, TransientQueueError) and not is_wrong_clock(code, text)
-                if refused_operation == ASSUME_ROLE and has_role and is_about_role:
-                    ours = self._no_role(code)
-                raise ours from None
-            except botocore.exceptions.NoRegionError:
-                raise OptionError(
-                    "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
-                    "Give region, such as eu-west-1."
-                ) from None
-            except (*_UNUSABLE, *_INCOMPLETE) as error:
-                raise self._no_credentials(safe_text(error)) from None
-            except (
-                botocore.exceptions.HTTPClientError,
-                botocore.exceptions.ConnectionError,
-                botocore.parsers.ResponseParserError,
-            ) as error:
-                cause = getattr(error, "kwargs", {}).get("error")
-                if isinstance(cause, TransientQueueError):  # the check's, as botocore hands it on
-                    raise cause from None
-                has_role = self._config.identity.role_arn is not None  # perhaps it was STS that gave none
-                names = "'region', 'endpointUrl' and 'stsEndpoint'" if has_role else "'region' and 'endpointUrl'"
-                raise TransientQueueError(
-                    f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
-                    f"{names}."
-                ) from None
-            except botocore.exceptions.BotoCoreError as error:
-                raise QueueRequestError(
-                    f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
-                ) from None
+        except TransientQueueError:
+            self._tally.add(_FAILURE)
+            raise
+
+    @contextmanager
+    def _our_errors(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except botocore.exceptions.ClientError as error:
+            code, text = _code_and_text(error)
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            refused_operation = str(error.operation_name)  # a role may have to be assumed first
+            ours = error_from_aws(
+                refused_operation if refused_operation.startswith(ASSUME_ROLE) else operation,
+                self._url,
+                code,
+                text,
+                status=status,
+            )
+            has_role = self._config.identity.role_arn is not None  # else it is one of the profile's
+            is_about_role = not isinstance(ours, TransientQueueError) and not is_wrong_clock(code, text)
+            if refused_operation == ASSUME_ROLE and has_role and is_about_role:
+                ours = self._no_role(code)
+            raise ours from None
+        except botocore.exceptions.NoRegionError:
+            raise OptionError(
+                "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
+                "Give region, such as eu-west-1."
+            ) from None
+        except (*_UNUSABLE, *_INCOMPLETE) as error:
+            raise self._no_credentials(safe_text(error)) from None
+        except (
+            botocore.exceptions.HTTPClientError,
+            botocore.exceptions.ConnectionError,
+            botocore.parsers.ResponseParserError,
+        ) as error:
+            cause = getattr(error, "kwargs", {}).get("error")
+            if isinstance(cause, TransientQueueError):  # the check's, as botocore hands it on
+                raise cause from None
+            has_role = self._config.identity.role_arn is not None  # perhaps it was STS that gave none
+            names = "'region', 'endpointUrl' and 'stsEndpoint'" if has_role else "'region' and 'endpointUrl'"
+            raise TransientQueueError(
+                f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
+                f"{names}."
+            ) from None
+        except botocore.exceptions.BotoCoreError as error:
+            raise QueueRequestError(
+                f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
+            ) from None
 
     def _no_credentials(self, kind: str) -> AccessDeniedError:
         base = base_of(self._config.identity)

@@ -10,9 +10,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +28,7 @@ from sqs_fifo_spark.aws.credentials import (
     sts_region,
 )
 from sqs_fifo_spark.aws.lean import LeanClient, with_lean_calls
+from sqs_fifo_spark.aws.per_call import PerCall
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError, TransientQueueError
 from sqs_fifo_spark.options import AWS_CHAIN, Identity
@@ -134,25 +133,16 @@ def caller_arn(config: ClientConfig) -> str:
 
 
 _RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+checked_before_sending = PerCall[Callable[[], None]]("checked_before_sending")
+"""Calls send nothing once this raises.
 
-
-@contextmanager
-def checked_before_sending(check: Callable[[], None]) -> Iterator[None]:
-    """Let calls that are made inside send nothing once `check` raises.
-
-    A call has no limit of its own until it sends: credentials are fetched, names looked up, addresses tried in turn.
-    """
-    token = _check.set(check)
-    try:
-        yield
-    finally:
-        _check.reset(token)
+They have no limit of their own until they send: credentials are fetched, names looked up, addresses tried in turn.
+"""
 
 
 def require_in_time() -> None:
     """Raise the error of the check of the call that is being made, if it has one."""
-    check = _check.get()
+    check = checked_before_sending.get()
     if check is not None:
         check()
 

@@ -9,9 +9,7 @@ import functools
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from hashlib import sha256
 from types import SimpleNamespace
@@ -22,6 +20,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from sqs_fifo_spark.aws.per_call import PerCall
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
 _DATE, _TOKEN = "(date)", "(token)"
@@ -32,23 +31,13 @@ class NotLeanError(Exception):
     """Calls of this client are boto3's matter."""
 
 
-_instead: ContextVar[Callable[..., Any] | None] = ContextVar("instead", default=None)
+answered_by = PerCall[Callable[..., Any]]("answered_by")
+"""The function that answers this thread's calls of boto3, instead of SQS; for a client with `before_call`."""
 
 
 def before_call(**event: Any) -> Any:
-    """Answer a call of boto3's in place of SQS, if this thread has something `_instead`."""
-    answer = _instead.get()
+    answer = answered_by.get()
     return answer(**event) if answer else None
-
-
-@contextmanager
-def answered_by(answer: Callable[..., Any]) -> Iterator[None]:
-    """Let `answer` answer this thread's calls of boto3, instead of SQS; for a client with `before_call`."""
-    token = _instead.set(answer)
-    try:
-        yield
-    finally:
-        _instead.reset(token)
 
 
 class IllegalHeaderError(botocore.exceptions.BotoCoreError):  # type: ignore[misc]

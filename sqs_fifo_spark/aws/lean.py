@@ -26,7 +26,6 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -37,8 +36,9 @@ import botocore.parsers
 import urllib3.exceptions
 from botocore.awsrequest import HeadersDict
 
-from sqs_fifo_spark.aws.answer import Arrival, arrival_of_call, parse_answer, read_answer
+from sqs_fifo_spark.aws.answer import Arrival, arriving, parse_answer, read_answer
 from sqs_fifo_spark.aws.form import Form, NotLeanError, answered_by, before_call
+from sqs_fifo_spark.aws.per_call import PerCall
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
 TRANSPORT_VARIABLE = "SQSFIFO_TRANSPORT"
@@ -53,17 +53,8 @@ OPERATIONS: Mapping[str, Mapping[str, Any]] = {
 _LEAST_S = 0.25
 """Seconds for which an answer is waited for that nobody has waited for in time: it may be there."""
 _log = logging.getLogger(__name__)
-_limit_s: ContextVar[float | None] = ContextVar("limit_s", default=None)
-
-
-@contextmanager
-def answered_within(limit_s: float | None) -> Iterator[None]:
-    """Let the lean calls that are made inside end after `limit_s` each, if given, connecting included."""
-    token = _limit_s.set(limit_s)
-    try:
-        yield
-    finally:
-        _limit_s.reset(token)
+answered_within = PerCall[float]("answered_within")
+"""Seconds after which a lean call ends, if given, connecting included."""
 
 
 def with_lean_calls(client: Any, credentials: Any) -> Any:
@@ -126,10 +117,10 @@ class LeanClient:
         """
         body = _encode(arguments).encode()
         head = self._forms[operation].head_for(body, self._credentials.get_frozen_credentials())
-        began, limit_s = SYSTEM_CLOCK.monotonic(), _limit_s.get()
+        began, limit_s = SYSTEM_CLOCK.monotonic(), answered_within.get()
         connection = self._send(head + body)
         latest = SYSTEM_CLOCK.monotonic() + self._read_timeout if limit_s is None else began + limit_s
-        arrival = arrival_of_call()
+        arrival = arriving.get()
         if arrival:
             arrival.begin(self._read_timeout)
         return lambda: self._answer(operation, arguments, connection, latest, arrival)
@@ -160,7 +151,7 @@ class LeanClient:
         except Exception as error:
             raise _botocore_error(error, self._url) from None
         with self._closed_on_error(connection):
-            limit_s = _limit_s.get()
+            limit_s = answered_within.get()
             connect_s = self._connect_timeout if limit_s is None else min(self._connect_timeout, limit_s)
             connection.timeout = connect_s
             self._pool._validate_conn(connection)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from sqs_fifo_spark.aws.calls import QueueCalls
 from sqs_fifo_spark.aws.named import NamedQueue
 from sqs_fifo_spark.aws.queue_list import QueueList, require_readable
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, OptionError, TransientQueueError
 from sqs_fifo_spark.option_rules import is_name
 from sqs_fifo_spark.options import ConnectionOptions, SourceOptions, parse_source_options
@@ -36,7 +36,7 @@ def look_at_queues(options: SourceOptions, given: Mapping[str, str]) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def look_at_queue(options: ConnectionOptions, clock: Clock = SYSTEM_CLOCK) -> bool:
+def look_at_queue(options: ConnectionOptions) -> bool:
     """Raise what SQS says of the queue for good: not there, no FIFO queue, in another region, credentials refused.
 
     Runs on the driver. Makes one call, once in a process for the same options, unless that raises: GetQueueUrl for a
@@ -45,14 +45,14 @@ def look_at_queue(options: ConnectionOptions, clock: Clock = SYSTEM_CLOCK) -> bo
     the process that starts it may have. Errors are those of `aws.calls`.
     """
     if is_name(options.queue_url):
-        return _is_answered(lambda: NamedQueue(options, clock).url(budget_s=0.0))
-    return _is_answered(lambda: QueueCalls(options, clock).describe(budget_s=0.0))
+        return _is_answered(lambda: NamedQueue(options, SYSTEM_CLOCK).url(budget_s=0.0))
+    return _is_answered(lambda: QueueCalls(options, SYSTEM_CLOCK).describe(budget_s=0.0))
 
 
 @functools.lru_cache(maxsize=64)
-def _look_at_list(options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+def _look_at_list(options: SourceOptions) -> None:
     found = list[str]()
-    if not _is_answered(lambda: found.extend(QueueList(options, clock).urls(budget_s=0.0))):
+    if not _is_answered(lambda: found.extend(QueueList(options, SYSTEM_CLOCK).urls(budget_s=0.0))):
         return
     require_readable(options, found)
     if not found:

@@ -30,9 +30,7 @@ class NamedQueue(QueueCalls):
         return str(self._retrying("get_queue_url", budget_s)["QueueUrl"])
 
 
-def with_url(
-    parse: Callable[..., OptionsT], given: Mapping[str, str], clock: Clock = SYSTEM_CLOCK, **more: Any
-) -> OptionsT:
+def with_url(parse: Callable[..., OptionsT], given: Mapping[str, str], **more: Any) -> OptionsT:
     """Return `parse(given, **more)`, in which a queue that is given by its name has the URL that SQS says.
 
     Runs on the driver. Makes one call, GetQueueUrl, if it is given so; else none. Raises as `parse` does, and as
@@ -42,4 +40,4 @@ def with_url(
     if not is_name(options.queue_url):
         return options
     others = {key: value for key, value in given.items() if key.lower() not in _NAMED_BY}
-    return parse({**others, "queueUrl": NamedQueue(options, clock).url()}, **more)
+    return parse({**others, "queueUrl": NamedQueue(options, SYSTEM_CLOCK).url()}, **more)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import botocore.exceptions
@@ -15,7 +16,7 @@ import urllib3.exceptions
 from sqs_fifo_spark.aws.credentials import ChainError, find_credentials, open_session, safe_text, sdk_config
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, PayloadError
-from sqs_fifo_spark.options import AWS_CHAIN, Identity
+from sqs_fifo_spark.options import Identity
 
 CONCURRENT_CALLS = 160
 KEYS_OF_A_DELETE = 1_000
@@ -49,6 +50,7 @@ _ACTIONS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class S3:
     """The objects of all buckets. Thread-safe; not for a forked child.
 
@@ -56,23 +58,14 @@ class S3:
     long. And AccessDeniedError for credentials that are missing or wrong.
     """
 
-    def __init__(
-        self,
-        identity: Identity = AWS_CHAIN,
-        *,
-        region: str | None,
-        endpoint_url: str | None,
-        tries: int = 5,
-        read_timeout_s: float = 60,
-    ) -> None:
-        """`region` is that of a request if neither AWS_REGION nor the SDK's configuration says one."""
-        self._identity = identity
-        self._region = region
-        self._endpoint_url = endpoint_url
-        self._tries = tries
-        self._read_timeout_s = read_timeout_s
-        self._lock = threading.Lock()
-        self._made: Any = None
+    identity: Identity
+    region: str | None
+    """That of a request if neither AWS_REGION nor the SDK's configuration says one."""
+    endpoint_url: str | None
+    tries: int = 5
+    read_timeout_s: float = 60
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _made: Any = None
 
     def read(self, bucket: str, key: str, most: int) -> bytes:
         """Return the object's first `most` bytes."""
@@ -111,19 +104,19 @@ class S3:
             return self._made
 
     def _make(self) -> Any:
-        session = open_session(self._identity)
-        credentials = find_credentials(self._identity, session, self._region)
+        session = open_session(self.identity)
+        credentials = find_credentials(self.identity, session, self.region)
         if credentials is None:
             raise botocore.exceptions.NoCredentialsError
         session._credentials = credentials
         environment = os.environ
         return session.create_client(
             "s3",
-            region_name=environment.get("AWS_REGION") or session.get_config_variable("region") or self._region,
-            endpoint_url=self._endpoint_url
+            region_name=environment.get("AWS_REGION") or session.get_config_variable("region") or self.region,
+            endpoint_url=self.endpoint_url
             or environment.get("AWS_ENDPOINT_URL_S3")
             or environment.get("AWS_ENDPOINT_URL"),
-            config=sdk_config(self._read_timeout_s, tries=self._tries, max_pool_connections=CONCURRENT_CALLS),
+            config=sdk_config(self.read_timeout_s, tries=self.tries, max_pool_connections=CONCURRENT_CALLS),
         )
 
 

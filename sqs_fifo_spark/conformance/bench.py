@@ -10,6 +10,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
@@ -31,6 +32,7 @@ _TRIES = 5
 _LONGEST_NAME = 80
 
 
+@dataclass(eq=False)
 class Bench:
     """The queues and calls of one case. Several threads may call.
 
@@ -38,18 +40,15 @@ class Bench:
     next call or wait ends the case.
     """
 
-    def __init__(
-        self, client: Any, prefix: str, clock: Clock, limit: int, *, is_aws: bool, stopped: threading.Event
-    ) -> None:
-        self.client = client
-        self.clock = clock
-        self.is_aws = is_aws
-        self.calls = 0
-        self._prefix = prefix
-        self._limit = limit
-        self._stopped = stopped
-        self._lock = threading.Lock()
-        self._urls: dict[str, str] = {}
+    client: Any
+    prefix: str
+    clock: Clock
+    limit: int
+    is_aws: bool
+    stopped: threading.Event
+    calls: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _urls: dict[str, str] = field(default_factory=dict)
 
     def call(self, action: str, **request: Any) -> dict[str, Any]:
         """Make a call of SQS. Raises ClientError, and NotDecided once the case has made all the calls that it may."""
@@ -76,7 +75,7 @@ class Bench:
 
     def name(self, suffix: str = ".fifo") -> str:
         """Return the name of no queue that there is."""
-        return f"{self._prefix[: _LONGEST_NAME - 18]}-{uuid.uuid4().hex[:12]}{suffix}"
+        return f"{self.prefix[: _LONGEST_NAME - 18]}-{uuid.uuid4().hex[:12]}{suffix}"
 
     def queue(self, *marks: str, name: str | None = None, **attributes: str) -> Queue:
         """Make a FIFO queue, and send these messages to it, several in one batch; it is deleted at the end."""
@@ -119,7 +118,7 @@ class Bench:
 
         Tries again as long as the calls suffice that the case has left.
         """
-        left, calls = list(self._urls), self._limit - self.calls + DELETES
+        left, calls = list(self._urls), self.limit - self.calls + DELETES
         for _ in range(_TRIES):
             calls -= sum(1 if self._urls[name] else 2 for name in left)
             if not left or calls < 0:
@@ -137,15 +136,15 @@ class Bench:
 
     def sleep(self, seconds: float) -> None:
         """Wait. Raises NotDecided when the run is broken off."""
-        if self.clock.wait(self._stopped, seconds):
+        if self.clock.wait(self.stopped, seconds):
             raise NotDecided("the run was broken off")
 
     def _count(self) -> None:
-        if self._stopped.is_set():
+        if self.stopped.is_set():
             raise NotDecided("the run was broken off")
         with self._lock:
-            if self.calls >= self._limit:
-                raise NotDecided(f"{self._limit} calls did not decide it")
+            if self.calls >= self.limit:
+                raise NotDecided(f"{self.limit} calls did not decide it")
             self.calls += 1
 
     def settle(self) -> None:

@@ -76,7 +76,7 @@ class Kit:
         """Run one case and delete its queues."""
         prefix = f"{self.prefix}-{case.id.replace('.', '-')}"
         stopped = stopped or threading.Event()
-        bench = Bench(self.client, prefix, self.clock, case.calls, is_aws=self.is_aws, stopped=stopped)
+        bench = Bench(self.client, prefix, self.clock, case.calls, self.is_aws, stopped)
         try:
             verdict, expected, seen = _verdict(case, bench)
         finally:

@@ -12,21 +12,21 @@ _MOVE_S = 5
 """SQS does not say how soon a message that has moved can be received: a receive waits for it."""
 
 
-def _moved(bench: Bench, *marks: str) -> tuple[Queue, Queue, Message]:
-    """Return a queue, its dead-letter queue with the first of the messages, and that message as it was received."""
+def _moved(bench: Bench, *, after_s: float = 0) -> tuple[Queue, Queue, Message]:
+    """Return a queue, its dead-letter queue to which a message has moved, and that message as it was received."""
     queue, dead = bench.queue_with_dead_letters()
-    for mark in marks:
-        queue.send(mark)
-    message = queue.take_one(marks[0], most=1)
+    queue.send("1")
+    message = queue.take_one("1")
     queue.release(message)
+    bench.sleep(after_s)
+    queue.expect_nothing("its receives are used up")
     return queue, dead, message
 
 
 @case(API)
 def move(bench: Bench) -> None:
     """A message that was received maxReceiveCount times goes to the dead-letter queue at the next receive."""
-    queue, dead, _ = _moved(bench, "1")
-    queue.expect_nothing("its receives are used up")
+    _, dead, _ = _moved(bench)
     dead.take("1", wait_s=_MOVE_S)
 
 
@@ -44,7 +44,9 @@ def not_before(bench: Bench) -> None:
 @case(DOCUMENTATION)
 def unlocks_group(bench: Bench) -> None:
     """The next message of a group comes once its head has moved away."""
-    queue, dead, _ = _moved(bench, "1", "2")
+    queue, dead = bench.queue_with_dead_letters()
+    queue.send_all("1", "2")
+    queue.release(queue.take_one("1", most=1))
     queue.take("2")
     dead.take("1", wait_s=_MOVE_S)
 
@@ -52,9 +54,7 @@ def unlocks_group(bench: Bench) -> None:
 @case(DOCUMENTATION, seconds=4)
 def new_ids(bench: Bench) -> None:
     """The move keeps message id and group, takes the message id for deduplication id, and makes SentTimestamp new."""
-    queue, dead, sent = _moved(bench, "1")
-    bench.sleep(1)
-    queue.expect_nothing("its receives are used up")
+    _, dead, sent = _moved(bench, after_s=1)
     moved = dead.take_one("1", wait_s=_MOVE_S)
     require(True, sent["MessageId"] == moved["MessageId"], "the same message id:")
     deduplication_id = system(moved, "MessageDeduplicationId")
@@ -66,16 +66,14 @@ def new_ids(bench: Bench) -> None:
 @case(API)
 def count_goes_on(bench: Bench) -> None:
     """ApproximateReceiveCount counts receives across all queues: it goes on in the dead-letter queue."""
-    queue, dead, _ = _moved(bench, "1")
-    queue.expect_nothing("its receives are used up")
+    _, dead, _ = _moved(bench)
     require(True, int(system(dead.take_one("1", wait_s=_MOVE_S), "ApproximateReceiveCount")) >= 2, "at least 2:")
 
 
 @case(API)
 def source(bench: Bench) -> None:
     """A moved message names the queue from which it came, as DeadLetterQueueSourceArn."""
-    queue, dead, _ = _moved(bench, "1")
-    queue.expect_nothing("its receives are used up")
+    queue, dead, _ = _moved(bench)
     require(
         True, system(dead.take_one("1", wait_s=_MOVE_S), "DeadLetterQueueSourceArn") == queue.arn, "the queue's ARN:"
     )
@@ -84,8 +82,7 @@ def source(bench: Bench) -> None:
 @case(RECORDED)
 def old_handle(bench: Bench) -> None:
     """A handle from before the move is expired: a delete with it is refused, and deletes nothing."""
-    queue, dead, message = _moved(bench, "1")
-    queue.expect_nothing("its receives are used up")
+    queue, dead, message = _moved(bench)
     require({"0": "ReceiptHandleIsInvalid"}, failures(queue.delete_batch([message])), "failed")
     dead.take("1", wait_s=_MOVE_S)
 
@@ -109,8 +106,7 @@ def sources(bench: Bench) -> None:
 @case(API, DOCUMENTATION, calls=55, seconds=3, settles=True)
 def move_back(bench: Bench) -> None:
     """A move task takes a dead letter back to its queue, with a new message id and no receives."""
-    queue, dead, old = _moved(bench, "1")
-    queue.expect_nothing("its receives are used up")
+    queue, dead, old = _moved(bench)
     bench.call("StartMessageMoveTask", SourceArn=dead.arn)
     bench.eventually("COMPLETED", lambda: _status(bench, dead))
     message = queue.take_one("1", wait_s=_MOVE_S)
@@ -121,8 +117,7 @@ def move_back(bench: Bench) -> None:
 @case(API, calls=55, seconds=3, settles=True)
 def move_elsewhere(bench: Bench) -> None:
     """A move task with a destination takes the dead letters there."""
-    queue, dead, _ = _moved(bench, "1")
-    queue.expect_nothing("its receives are used up")
+    queue, dead, _ = _moved(bench)
     other = bench.queue()
     bench.call("StartMessageMoveTask", SourceArn=dead.arn, DestinationArn=other.arn)
     bench.eventually("COMPLETED", lambda: _status(bench, dead))

@@ -10,7 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -38,9 +38,7 @@ class Bid:
 
     @property
     def body(self) -> str:
-        return json.dumps(
-            {"auction": self.auction, "number": self.number, "bidder": self.bidder, "amount": self.amount}
-        )
+        return json.dumps(asdict(self))
 
 
 def bids(count: int, auctions: int) -> list[Bid]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
+from sqs_fifo_spark.local.faults import Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
-from sqs_fifo_spark.local.planned import PlannedFault
+from sqs_fifo_spark.local.planned import KINDS, PlannedFault
 from sqs_fifo_spark.local.policy import read_policies
 
 _FAULTS = {
@@ -27,7 +27,7 @@ _FAULTS = {
 
 
 def _probabilities(command: Callable[..., int]) -> Callable[..., int]:
-    for name in reversed(PROBABILITIES):
+    for name in reversed(KINDS):
         flag = f"--{name.replace('_', '-')}"
         command = click.option(flag, type=float, default=0.0, metavar="P", help=_FAULTS[name])(command)
     return command

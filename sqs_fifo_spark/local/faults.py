@@ -14,8 +14,6 @@ from sqs_fifo_spark.local.planned import KINDS, PlannedFault, check_action
 from sqs_fifo_spark.local.quota import Quota
 from sqs_fifo_spark.local.validation import MAX_ENTRIES
 
-PROBABILITIES = KINDS
-
 
 @dataclass(frozen=True, slots=True)
 class Faults:
@@ -59,11 +57,11 @@ class Faults:
         if not is_list or not all(isinstance(one, PlannedFault) for one in self.planned):
             raise ValueError(f"fault 'planned' is {self.planned!r}; it must be a list of PlannedFault")
         object.__setattr__(self, "planned", tuple(self.planned))
-        for name in (*PROBABILITIES, "delay_s", "seed"):
+        for name in (*KINDS, "delay_s", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int if name == "seed" else (int, float)):
                 raise ValueError(f"fault '{name}' is {value!r}; it must be a number")
-        for name in PROBABILITIES:
+        for name in KINDS:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"fault '{name}' is {value}; it is a probability, so it must be from 0 to 1")
@@ -136,7 +134,7 @@ class Injector:
         self._seen: Counter[str] = Counter()
         # For each planned fault, the number of requests that it has counted.
         self._counted = [0] * len(faults.planned)
-        self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
+        self._rolls = any(getattr(faults, name) > 0 for name in KINDS)
         self._quota = Quota(faults.calls_per_second)
 
     def decide(self, action: str, resource: str, access_key: str = "") -> Decision:

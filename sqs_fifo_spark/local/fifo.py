@@ -52,6 +52,7 @@ class Glance:
     oldest: list[StoredMessage]
 
 
+@dataclass(eq=False, repr=False)
 class FifoQueue:
     """A queue and its messages. Not for use by several threads.
 
@@ -60,35 +61,24 @@ class FifoQueue:
     first lets the changes happen that time alone brings; all but `glance`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        arn: str,
-        settings: Settings,
-        *,
-        now: float,
-        rng: random.Random,
-        in_flight_cap: int,
-        scan_limit: int,
-        find_dead_letter_queue: Callable[[str], FifoQueue | None],
-        any_order: bool,
-        notify: Callable[[Event], None] | None,
-    ) -> None:
-        self.name = name
-        self.arn = arn
-        self.settings = settings
-        self.created_at = now
-        self.modified_at = now
-        self.purged_at: float | None = None
-        self.notify = notify
-        self._rng = rng
-        self._in_flight_cap = in_flight_cap
-        self._any_order = any_order
-        self._find_dead_letter_queue = find_dead_letter_queue
-        self._tag = rng.getrandbits(64)
+    name: str
+    arn: str
+    settings: Settings
+    created_at: float
+    rng: random.Random
+    in_flight_cap: int
+    scan_limit: int
+    find_dead_letter_queue: Callable[[str], FifoQueue | None]
+    any_order: bool
+    notify: Callable[[Event], None] | None
+    purged_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.modified_at = self.created_at
+        self._tag = self.rng.getrandbits(64)
         # Of the message that came last, even if it is gone.
         self.last_sequence = _FIRST_SEQUENCE + (self._tag >> 16)
-        self._store = MessageStore(scan_limit)
+        self._store = MessageStore(self.scan_limit)
         # Under the id alone, or with its group, by the scope in force when it was sent.
         self._remembered = Recent[Hashable, SentMessage]()
         self._attempts = Recent[str, Attempt]()
@@ -115,7 +105,7 @@ class FifoQueue:
         in_group, in_queue = (sent.group_id, sent.deduplication_id), sent.deduplication_id
         first = self._remembered.get(in_group) or self._remembered.get(in_queue)  # as the scope may have changed since
         if first is None:
-            message = StoredMessage(self._next_sequence(), names.new_id(self._rng), sent, now)
+            message = StoredMessage(self._next_sequence(), names.new_id(self.rng), sent, now)
             first = SentMessage(message.message_id, message.sequence)
             if self.settings.is_fifo:
                 key = in_group if self.settings.deduplicates_per_group else in_queue
@@ -145,7 +135,7 @@ class FifoQueue:
             delivered = self._delivered_by(attempt_id)
             if delivered is not None:
                 return self._replay(delivered, timeout_s, now)
-        messages = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
+        messages = self._take(min(limit, self.in_flight_cap - self._store.in_flight_count), timeout_s, now)
         if messages and attempt_id is not None:
             attempt = [(message.sequence, message.receives_here) for message in messages]
             self._attempts.remember(attempt_id, attempt, now + ATTEMPT_S)
@@ -221,7 +211,7 @@ class FifoQueue:
     def has_deliverable(self, now: float) -> bool:
         """True if a receive would now find a free group, and room under the in-flight cap."""
         self.advance(now)
-        return self._store.in_flight_count < self._in_flight_cap and self._store.first_free() is not None
+        return self._store.in_flight_count < self.in_flight_cap and self._store.first_free() is not None
 
     def next_change_at(self) -> float | None:
         """The time at which the next hidden message shows again unless something happens first, or None."""
@@ -284,7 +274,7 @@ class FifoQueue:
     def redrive(self, message: StoredMessage, target: FifoQueue, now: float) -> None:
         """Move `message` to `target` as a new message: new id and enqueue time, and no receives."""
         self._give_up(message)
-        moved = StoredMessage(target._next_sequence(), names.new_id(target._rng), message.draft, now)
+        moved = StoredMessage(target._next_sequence(), names.new_id(target.rng), message.draft, now)
         self._notify_of("redriven", message, now)
         target._enqueue(moved, 0, now)
         target._notify_of("sent", moved, now)
@@ -309,10 +299,10 @@ class FifoQueue:
         return messages
 
     def _next_free(self) -> StoredMessage | None:
-        if not self._any_order:
+        if not self.any_order:
             return self._store.first_free()
         heads = self._store.free_heads()
-        return self._rng.choice(heads) if heads else None
+        return self.rng.choice(heads) if heads else None
 
     def _hand_out(self, message: StoredMessage, timeout_s: int, now: float) -> None:
         message.receive_count += 1
@@ -349,7 +339,7 @@ class FifoQueue:
         redrive = self.settings.redrive
         if redrive is None or message.receives_here < redrive.max_receive_count:
             return False
-        target = self._find_dead_letter_queue(redrive.target_arn)
+        target = self.find_dead_letter_queue(redrive.target_arn)
         if target is None:
             # The target was deleted: the message has nowhere to go, so it goes on being delivered.
             return False
@@ -377,7 +367,7 @@ class FifoQueue:
         return receipt
 
     def _next_sequence(self) -> int:
-        self.last_sequence += self._rng.randint(1, _LARGEST_GAP)
+        self.last_sequence += self.rng.randint(1, _LARGEST_GAP)
         return self.last_sequence
 
     def _notify_of(self, kind: Kind, message: StoredMessage, now: float, visible_at: float | None = None) -> None:

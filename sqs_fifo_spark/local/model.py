@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
@@ -40,6 +41,7 @@ class _Way(NamedTuple):
     failing_entries: frozenset[int]
 
 
+@dataclass(eq=False, repr=False)
 class FifoModel:
     """An account's queues in one region. Not for use by several threads.
 
@@ -50,29 +52,22 @@ class FifoModel:
     promise. Within a group the order is always that of sending.
     """
 
-    def __init__(
-        self,
-        clock: Clock = SYSTEM_CLOCK,
-        rng: random.Random | None = None,
-        *,
-        region: str = "us-east-1",
-        in_flight_cap: int = IN_FLIGHT_CAP,
-        scan_limit: int = SCAN_LIMIT,
-        any_order: bool = False,
-    ) -> None:
-        if in_flight_cap < 1 or scan_limit < 1:
-            raise ValueError(f"in_flight_cap ({in_flight_cap}) and scan_limit ({scan_limit}) are at least 1")
-        self.region = region
+    clock: Clock = SYSTEM_CLOCK
+    rng: random.Random = field(default_factory=random.Random)
+    _: KW_ONLY
+    region: str = "us-east-1"
+    in_flight_cap: int = IN_FLIGHT_CAP
+    scan_limit: int = SCAN_LIMIT
+    any_order: bool = False
+
+    def __post_init__(self) -> None:
+        if self.in_flight_cap < 1 or self.scan_limit < 1:
+            raise ValueError(f"in_flight_cap ({self.in_flight_cap}) and scan_limit ({self.scan_limit}) are at least 1")
         self.base_url = "http://127.0.0.1:9324"
-        self._clock = clock
-        self._rng = random.Random() if rng is None else rng
-        self._in_flight_cap = in_flight_cap
-        self._scan_limit = scan_limit
-        self._any_order = any_order
         self._queues: dict[str, FifoQueue] = {}
         self._tags = QueueTags(self.queue_name)
         self._listeners: list[Listener] = []
-        self._moves = MoveTasks(self._clock, self._rng, self._by_arn, lambda queue: bool(self._sources_of(queue)))
+        self._moves = MoveTasks(self.clock, self.rng, self._by_arn, lambda queue: bool(self._sources_of(queue)))
 
     def call(
         self,
@@ -104,7 +99,7 @@ class FifoModel:
     def has_deliverable(self, queue_url: str) -> bool:
         """True if a receive from the queue would now find something."""
         self._let_move()
-        return self._queue_at(queue_url).has_deliverable(self._clock.now())
+        return self._queue_at(queue_url).has_deliverable(self.clock.now())
 
     @property
     def queue_names(self) -> list[str]:
@@ -114,17 +109,17 @@ class FifoModel:
     def messages(self, name: str) -> list[StoredMessage]:
         """All messages of the queue `name`, oldest first; looking receives nothing. Raises QueueDoesNotExist."""
         self._let_move()
-        return self._queue_at(name).messages(self._clock.now())
+        return self._queue_at(name).messages(self.clock.now())
 
     def glance(self, name: str, limit: int) -> Glance:
         """The queue `name` with its `limit` oldest messages. Looking changes nothing. Raises QueueDoesNotExist."""
-        return self._queue_at(name).glance(limit, self._clock.now())
+        return self._queue_at(name).glance(limit, self.clock.now())
 
     def advance(self) -> None:
         """Let the changes of time alone happen in all queues, so that listeners hear of them."""
         self._let_move()
         for queue in self._queues.values():
-            queue.advance(self._clock.now())
+            queue.advance(self.clock.now())
 
     def next_change_at(self, queue_url: str) -> float | None:
         """The next time (wall clock, seconds) at which time alone makes a message of the queue visible, or None."""
@@ -194,13 +189,13 @@ class FifoModel:
             name,
             self._arn(name),
             parsed,
-            now=self._clock.now(),
-            rng=self._rng,
-            in_flight_cap=self._in_flight_cap,
-            scan_limit=self._scan_limit,
-            find_dead_letter_queue=self._by_arn,
-            any_order=self._any_order,
-            notify=self._notify if self._listeners else None,
+            self.clock.now(),
+            self.rng,
+            self.in_flight_cap,
+            self.scan_limit,
+            self._by_arn,
+            self.any_order,
+            self._notify if self._listeners else None,
         )
         self._queues[name] = queue
         return {"QueueUrl": _queue_url(way.base_url, name)}
@@ -244,7 +239,7 @@ class FifoModel:
         return {}
 
     def _purge_queue(self, request: Request, way: _Way) -> Response:
-        queue, now = self._queue_of(request), self._clock.now()
+        queue, now = self._queue_of(request), self.clock.now()
         if queue.purged_at is not None and now < queue.purged_at + _PURGE_INTERVAL_S:
             raise errors.purge_in_progress(queue.name)
         queue.purge(now)
@@ -255,7 +250,7 @@ class FifoModel:
         wanted = validation.text_list(request, "AttributeNames")
         queue_settings.check_names(wanted, is_fifo=queue.settings.is_fifo)
         shown = queue.settings.described()
-        shown |= {name: str(count) for name, count in queue.counts(self._clock.now()).items()}
+        shown |= {name: str(count) for name, count in queue.counts(self.clock.now()).items()}
         shown["QueueArn"] = queue.arn
         shown["CreatedTimestamp"] = str(int(queue.created_at))
         shown["LastModifiedTimestamp"] = str(int(queue.modified_at))
@@ -271,7 +266,7 @@ class FifoModel:
         parsed = queue_settings.parse({**queue.settings.given, **given}, is_fifo=queue.settings.is_fifo)
         if "RedrivePolicy" in given:
             self._check_redrive(parsed)
-        queue.configure(parsed, self._clock.now())
+        queue.configure(parsed, self.clock.now())
         return {}
 
     # Messages
@@ -293,7 +288,7 @@ class FifoModel:
             + validation.text_list(request, "AttributeNames")
         )
         attribute_names = validation.text_list(request, "MessageAttributeNames")
-        messages = queue.receive(int((limit or 1) * way.receive_share), timeout_s, attempt_id, self._clock.now())
+        messages = queue.receive(int((limit or 1) * way.receive_share), timeout_s, attempt_id, self.clock.now())
         if not messages:
             return {}
         return {"Messages": [answers.received_message(queue, m, system_names, attribute_names) for m in messages]}
@@ -303,20 +298,20 @@ class FifoModel:
         timeout_s = validation.optional_number(entry, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S)
         if timeout_s is None:
             raise errors.missing_parameter("VisibilityTimeout")
-        queue.change_visibility(handle, timeout_s, self._clock.now())
+        queue.change_visibility(handle, timeout_s, self.clock.now())
         return {}
 
     def _delete(
         self, queue: FifoQueue, entry: Request, expired: Callable[[str], SqsError] = errors.expired_handle
     ) -> Response:
-        queue.delete(validation.required_text(entry, "ReceiptHandle"), self._clock.now(), expired=expired)
+        queue.delete(validation.required_text(entry, "ReceiptHandle"), self.clock.now(), expired=expired)
         return {}
 
     def _delete_entry(self, queue: FifoQueue, entry: Request) -> Response:
         return self._delete(queue, entry, errors.expired_handle_in_batch)
 
     def _send(self, queue: FifoQueue, entry: Request) -> Response:
-        return answers.send_response(queue, *queue.send(dict(entry), self._clock.now()))
+        return answers.send_response(queue, *queue.send(dict(entry), self.clock.now()))
 
     def _batch(self, request: Request, way: _Way, do: _EntryAction) -> Response:
         queue = self._queue_of(request)

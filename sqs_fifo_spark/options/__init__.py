@@ -77,5 +77,5 @@ def _parse_one(given: Mapping[str, str], queue: str) -> SourceOptions:
 def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") -> SinkOptions:
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
     options: SinkOptions = SINK.parse(given, SOURCE, beside_missing=beside_missing)
-    require_sink(options, given)
+    require_sink(options)
     return options

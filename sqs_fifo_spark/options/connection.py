@@ -86,21 +86,21 @@ class Identity:
         "awsAccessKeyId",
         rules.secret,
         "Access key. Prefer a way that renews itself and leaves no key in the query.",
-        needs="awsSecretAccessKey",
+        needs=("awsSecretAccessKey",),
         repr=False,
     )
     secret_access_key: str | None = option(
         "awsSecretAccessKey",
         rules.secret,
         "Secret of `awsAccessKeyId`.",
-        needs="awsAccessKeyId",
+        needs=("awsAccessKeyId",),
         repr=False,
     )
     session_token: str | None = option(
         "awsSessionToken",
         rules.secret,
         "Session token of `awsAccessKeyId`, if that is a temporary one. Nothing renews it.",
-        needs="awsAccessKeyId",
+        needs=("awsAccessKeyId",),
         repr=False,
     )
     role_arn: str | None = option(
@@ -113,13 +113,13 @@ class Identity:
         rules.session_name,
         "Session name of the assumed role.",
         default="sqs-fifo-spark",
-        needs="roleArn",
+        needs=("roleArn",),
     )
     role_external_id: str | None = option(
         "roleExternalId",
         rules.external_id,
         "External id that the role's trust policy asks for.",
-        needs="roleArn",
+        needs=("roleArn",),
         repr=False,
     )
     sts_endpoint: str | None = option(
@@ -127,7 +127,7 @@ class Identity:
         rules.endpoint,
         "Endpoint of STS, where the role is assumed.",
         default_text="AWS's for the region",
-        needs="roleArn",
+        needs=("roleArn",),
     )
 
 

@@ -110,12 +110,3 @@ def hints_of(side: str) -> dict[str, tuple[str, str]]:
 def plain(name: str) -> str:
     """Return a name without case and signs, in which writings of one name differ."""
     return re.sub(r"[\W_]", "", name.lower())
-
-
-def markdown() -> str:
-    """Return the table for `docs/other-sources.md`."""
-    rows = ["| option elsewhere | reading | writing |", "|---|---|---|"]
-    for names, *said in HINTS:
-        cells = (re.sub(r"'(\w+)'", r"`\1`", text or "") for text in said)
-        rows.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(cells)} |")
-    return "\n".join(rows)

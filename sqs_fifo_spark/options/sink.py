@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqs_fifo_spark import option_rules as rules
@@ -75,7 +74,7 @@ class SendOptions:
         "the queue twice.",
         default_from=lambda chosen: 1 if chosen["order"] == "strict" else 10,
         default_text="1, or 10 with `order=batch`",
-        needs="journalLocation",
+        needs=("journalLocation",),
         low=1,
         high=_MAX_UNRECORDED_ROWS,
     )
@@ -100,12 +99,14 @@ class SendOptions:
         "sent. With `order=batch` only `continue` is possible.",
         default_from=lambda chosen: "hold" if chosen["order"] == "strict" else "continue",
         default_text="`hold`, or `continue` with `order=batch`",
+        needs=("badRecordsPath", "badRecordsQueueUrl"),
     )
     bad_records_max: int = option(
         "badRecordsMax",
         rules.whole,
         "How many rows one task of a micro-batch may refuse, those held with their group included; one more fails it.",
         default=1_000,
+        needs=("badRecordsPath", "badRecordsQueueUrl"),
         low=1,
         high=1_000_000,
     )
@@ -122,7 +123,7 @@ class SendOptions:
         "Bytes of body and attributes above which a row's body goes to `payloadLocation`, at most `1m`. What is more "
         "than the queue takes goes there in any case.",
         default_text="the queue's `MaximumMessageSize`",
-        needs="payloadLocation",
+        needs=("payloadLocation",),
         high=_MAX_MESSAGE_BYTES,
     )
     txn_app_id: str | None = option(
@@ -159,8 +160,8 @@ class SinkOptions(ConnectionOptions, SendOptions):
     """A user's choices for a sink, checked as far as options alone can be. Its table begins with SendOptions."""
 
 
-def require_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
-    """Raise OptionError for options that do not go together; `given` are those that the user has written."""
+def require_sink(options: SinkOptions) -> None:
+    """Raise OptionError for options that do not go together."""
     require_one_account(options)
     require_one_region(options)
     refused = bad_records_queue(options)
@@ -189,22 +190,16 @@ def require_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
             "runs again after this failure does not know of the disorder, and may send its rows twice. Give "
             "journalLocation, or set onDisorder to log."
         )
-    _require_bad_records(options, {key.lower() for key in given})
+    _require_bad_records(options)
 
 
-def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
+def _require_bad_records(options: SinkOptions) -> None:
     path, queue = options.bad_records_path, options.bad_records_queue_url
     if path is not None and queue is not None:
         raise OptionError(
             "options 'badRecordsPath' and 'badRecordsQueueUrl' are both given, and a refused row goes to one place. "
             "Give one of them."
         )
-    for name in ("badRecordsGroup", "badRecordsMax"):
-        if path is queue is None and name.lower() in given:
-            raise OptionError(
-                f"option '{name}' is given without 'badRecordsPath' or 'badRecordsQueueUrl', so it would have no "
-                f"effect. Give one of these, or leave {name} out."
-            )
     if options.bad_records_group == "hold" and options.order == "batch":
         raise OptionError(
             "option 'badRecordsGroup' is 'hold', and 'order' is 'batch', which may send a row in one call with a "

@@ -70,7 +70,7 @@ class SourceOptions(ConnectionOptions):
         rules.whole,
         "How often SQS is asked for these queues again.",
         default=60,
-        needs="queueNamePrefix",
+        needs=("queueNamePrefix",),
         low=1,
         high=86_400,
     )
@@ -179,7 +179,7 @@ class SourceOptions(ConnectionOptions):
         rules.size,
         "Bytes that a payload on S3 may have, at most `512m`.",
         default=64 << 20,
-        needs="payloads",
+        needs=("payloads",),
     )
     payload_errors: str = option(
         "payloadErrors",
@@ -187,14 +187,14 @@ class SourceOptions(ConnectionOptions):
         "What to do with a message whose payload is missing, refused by S3, too large, or no text. `fail`: stop, and "
         "serve nothing of the micro-batch. `null`, the word: the body is null, and the column `payloadError` says why.",
         default="fail",
-        needs="payloads",
+        needs=("payloads",),
     )
     delete_payloads: bool = option(
         "deletePayloads",
         rules.boolean,
         "Whether to delete a payload from S3 once SQS has confirmed to have deleted its message.",
         default=False,
-        needs="payloads",
+        needs=("payloads",),
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",

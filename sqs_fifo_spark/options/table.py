@@ -49,29 +49,27 @@ class OptionTable:
         if unknown:
             raise OptionError(self._unknown(unknown, other))
         values = {self._fields[key.lower()]: _value(self[key], value) for key, value in written.items()}
+
+        def has_one(names: Sequence[str]) -> bool:
+            return any(self._fields[name.lower()] in values for name in names)
+
         for name, option in self.by_field.items():
-            has_another = any(self._fields[other.lower()] in values for other in option.unless)
-            if option.is_required and name not in values and not has_another:
+            if option.is_required and name not in values and not has_one(option.unless):
                 meaning = option.meaning[0].lower() + option.meaning[1:]
                 instead = f" Or give {' or '.join(option.unless)} for several." if option.unless else ""
                 raise OptionError(
                     f"option '{option.name}' is missing. Give {option.name}, {meaning}{instead}{beside_missing}"
                 )
-            if option.needs and name in values and self._fields[option.needs.lower()] not in values:
+            if option.needs and name in values and not has_one(option.needs):
+                needed = " or ".join(map(repr, option.needs))
                 raise OptionError(
-                    f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "
-                    f"{option.needs}, or leave {option.name} out."
+                    f"option '{option.name}' is given without {needed}, so it would have no effect. Give "
+                    f"{option.needs[0] if len(option.needs) == 1 else 'one of these'}, or leave {option.name} out."
                 )
         for name, option in self.by_field.items():
             if name not in values:
                 values[name] = option.default_from(values) if option.default_from else option.default
         return self._declared(**values)
-
-    def markdown(self) -> str:
-        """Return the table for `docs/options.md`."""
-        rows = ["| option | default | meaning |", "|---|---|---|"]
-        rows += [f"| `{option.name}` | {option.shown_default()} | {option.meaning} |" for option in self.options]
-        return "\n".join(rows)
 
     def _unknown(self, keys: Sequence[str], other: OptionTable) -> str:
         """Return a sentence or two on each of these keys; those that are like nothing come last, with all that is."""

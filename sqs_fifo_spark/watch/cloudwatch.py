@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
@@ -66,15 +67,16 @@ class NotSentError(Exception):
     """CloudWatch has not taken figures. The text is the kind of error: AWS's own may quote credentials."""
 
 
+@dataclass(eq=False)
 class EmbeddedMetrics:
     """Writes each sample as a line of CloudWatch's embedded metric format, to the driver's standard output.
 
     Where that goes to CloudWatch Logs, CloudWatch makes metrics of it. No call, no permission.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, namespace: str = NAMESPACE) -> None:
-        self._stream = stream
-        self._namespace = namespace
+    stream: TextIO | None = None
+    _: KW_ONLY
+    namespace: str = NAMESPACE
 
     def export(self, sample: Sample) -> None:
         values, dimensions = _values(sample), _dimensions(sample)
@@ -83,7 +85,7 @@ class EmbeddedMetrics:
                 "Timestamp": int(sample.at_s * 1_000),
                 "CloudWatchMetrics": [
                     {
-                        "Namespace": self._namespace,
+                        "Namespace": self.namespace,
                         "Dimensions": [list(dimensions)],
                         "Metrics": [{"Name": name, "Unit": unit} for name, (_, unit) in values.items()],
                     }
@@ -92,7 +94,7 @@ class EmbeddedMetrics:
             **dimensions,
             **{name: value for name, (value, _) in values.items()},
         }
-        stream = self._stream or sys.stdout
+        stream = self.stream or sys.stdout
         stream.write(json.dumps(line, separators=(",", ":")) + "\n")  # at once, so that nobody writes in between
         stream.flush()
 
@@ -100,6 +102,7 @@ class EmbeddedMetrics:
         """Do nothing: each line was written at once."""
 
 
+@dataclass(eq=False, kw_only=True)
 class CloudWatch:
     """Sends samples by PutMetricData, up to 1,000 figures in a call, and no more often than every `every_s` seconds.
 
@@ -108,18 +111,12 @@ class CloudWatch:
     no more than those: a refused call is made again in parts.
     """
 
-    def __init__(
-        self,
-        *,
-        namespace: str = NAMESPACE,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        every_s: float = 60.0,
-    ) -> None:
-        self._namespace = namespace
-        self._region = region
-        self._endpoint_url = endpoint_url
-        self._every_s = every_s
+    namespace: str = NAMESPACE
+    region: str | None = None
+    endpoint_url: str | None = None
+    every_s: float = 60.0
+
+    def __post_init__(self) -> None:
         self._client: Any = None
         self._data: list[dict[str, Any]] = []
         self._next_at = -math.inf
@@ -133,7 +130,7 @@ class CloudWatch:
             for name, (value, unit) in _values(sample).items()
         )
         if sample.at_s >= self._next_at:
-            self._next_at = sample.at_s + self._every_s
+            self._next_at = sample.at_s + self.every_s
             self._send()
 
     def end(self, run_id: str) -> None:
@@ -147,8 +144,8 @@ class CloudWatch:
             part = self._data[:count]
             try:
                 with without_sdk_logs():
-                    self._client = self._client or cloudwatch_client(self._region, self._endpoint_url)
-                    self._client.put_metric_data(Namespace=self._namespace, MetricData=part)
+                    self._client = self._client or cloudwatch_client(self.region, self.endpoint_url)
+                    self._client.put_metric_data(Namespace=self.namespace, MetricData=part)
             except Exception as error:
                 response = getattr(error, "response", None) or {}
                 code = str(response.get("Error", {}).get("Code", ""))

@@ -8,6 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from operator import methodcaller
 from typing import Any
 
 from sqs_fifo_spark.errors import needs_spark
@@ -111,16 +112,12 @@ class SqsFifoListener(StreamingQueryListener):
                 self._take(progress, has_run=False)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        run_id = str(event.runId)
-        self._samples.forget(run_id)
-        self._to_each(lambda exporter: exporter.end(run_id))
+        self._samples.forget(str(event.runId))
+        self._to_each(methodcaller("end", str(event.runId)))
 
     def _take(self, progress: StreamingQueryProgress, *, has_run: bool) -> None:
         for sample in self._samples.of(progress, has_run=has_run):
-            self._export(sample)
-
-    def _export(self, sample: Sample) -> None:
-        self._to_each(lambda exporter: exporter.export(sample))
+            self._to_each(methodcaller("export", sample))
 
     def _to_each(self, call: Callable[[Exporter], None]) -> None:
         for exporter in self._exporters:

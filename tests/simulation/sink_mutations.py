@@ -675,7 +675,7 @@ SINK_MUTATIONS.rewritten(
 
 SINK_MUTATIONS.rewritten(
     "send though the task has ended while it connected",
-    "aws.calls.QueueCalls._checked",
+    "aws.calls.QueueCalls._call",
     "if stopped is not None and stopped.is_set():",
     "if False:",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from sqs_fifo_spark.aws import lean
-from sqs_fifo_spark.aws.answer import Arrival, arrival_of_call
+from sqs_fifo_spark.aws.answer import Arrival, arriving
 from sqs_fifo_spark.aws.client import READ_TIMEOUT_S
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
@@ -213,8 +213,8 @@ class SqsClient:
 
 
 def _patience() -> tuple[float, Arrival | None]:
-    limit_s = lean._limit_s.get()
-    return READ_TIMEOUT_S if limit_s is None else limit_s, arrival_of_call()
+    limit_s = lean.answered_within.get()
+    return READ_TIMEOUT_S if limit_s is None else limit_s, arriving.get()
 
 
 class World:

@@ -19,6 +19,7 @@ from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_sourc
 from sqs_fifo_spark.options.foreign import hints_of
 from sqs_fifo_spark.options.table import OptionTable
 from tests.helpers import raises_one_line
+from tests.option_pages import table_of
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 JOURNAL = "/var/lib/journal"
@@ -591,7 +592,7 @@ def test_each_of_them_goes_with_a_role(base: dict[str, str]) -> None:
 @pytest.mark.parametrize("table", [SOURCE, SINK])
 def test_table_has_every_option(table: OptionTable) -> None:
     """One row for each, and the required ones first."""
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.markdown().splitlines()[2:]]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table_of(table).splitlines()[2:]]
     assert [name for name, _, _ in rows] == [f"`{option.name}`" for option in table.options]
     assert all(default and meaning for _, default, meaning in rows)
     required = [default.startswith("required") for _, default, _ in rows]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import runpy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES
-from sqs_fifo_spark.options import SINK, SOURCE, foreign
+from sqs_fifo_spark.options import SINK, SOURCE
+from tests.option_pages import table_of, table_of_hints
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -59,16 +60,17 @@ def snippets(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "markdown"),
-    [("options", SOURCE.markdown), ("options-sink", SINK.markdown), ("other-sources", foreign.markdown)],
+    ("page", "table"),
+    [("options", table_of(SOURCE)), ("options-sink", table_of(SINK)), ("other-sources", table_of_hints())],
+    ids=["options", "options-sink", "other-sources"],
 )
-def test_tables_of_options_are_current(page: str, markdown: Callable[[], str]) -> None:
+def test_tables_of_options_are_current(page: str, table: str) -> None:
     """Between the markers stands the table itself, and nothing else."""
     begin, end = "<!-- options:begin -->", "<!-- options:end -->"
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert text.count(begin) == text.count(end) == 1
     between = text.partition(begin)[2].partition(end)[0]
-    assert between.strip() == markdown()
+    assert between.strip() == table
 
 
 def test_each_kind_of_journal_location_is_in_the_pages() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
-from sqs_fifo_spark.local.faults import PROBABILITIES, Injector
+from sqs_fifo_spark.local.faults import Injector
+from sqs_fifo_spark.local.planned import KINDS
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
 from tests.unit.local.caller import Caller, call
 
@@ -36,7 +37,7 @@ def failing(faults: Faults, *requests: str) -> list[int]:
 
 
 PLANNED = PlannedFault("throttle", "SendMessage", 1)
-EVERYTHING = Faults(seed=4).changed(dict.fromkeys(PROBABILITIES, 0.4))
+EVERYTHING = Faults(seed=4).changed(dict.fromkeys(KINDS, 0.4))
 
 
 def test_same_seed_and_requests_give_the_same_faults() -> None:
@@ -63,7 +64,7 @@ def test_probability_is_a_frequency() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        *(({name: 1.5}, f"'{name}' is 1.5.*from 0 to 1") for name in PROBABILITIES),
+        *(({name: 1.5}, f"'{name}' is 1.5.*from 0 to 1") for name in KINDS),
         ({"throtle": 1}, "unknown fault 'throtle'"),
         ({"throttle": "often"}, "'throttle' is 'often'; it must be a number"),
         ({"seed": 1.5}, "'seed' is 1.5; it must be a number"),

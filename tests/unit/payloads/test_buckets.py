@@ -155,7 +155,7 @@ def test_an_answer_that_is_cut_off_is_no_payload(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sqs_fifo_spark.journal.object_store.RETRY_TIMEOUT", timedelta(seconds=0.1))
     with cutting_server() as endpoint:
         buckets = Buckets(S3Access("us-east-1", endpoint_url=endpoint))
-        monkeypatch.setattr(buckets._s3, "_tries", 1)
+        monkeypatch.setattr(buckets._s3, "tries", 1)
         with pytest.raises(PayloadError, match=r"cut off|no answer") as told:
             buckets.read(Pointer("bodies", key), 1000)
         assert not told.value.is_final

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from sqs_fifo_spark.aws.answer import arrival_of_call
+from sqs_fifo_spark.aws.answer import arriving
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
@@ -42,7 +42,7 @@ class Link:
         return Receive("u", self.clock, max_messages=10, wait_time_s=0, visibility_timeout_s=VISIBILITY_S)
 
     def answer(self, message_s: float, there: int, **call: Any) -> Mapping[str, Any]:
-        arrival = arrival_of_call()
+        arrival = arriving.get()
         assert arrival is not None
         arrival.waited_s = 0.0
         count = min(there, call["MaxNumberOfMessages"])
