@@ -19,12 +19,10 @@ import obstore.store
 from sqs_fifo_spark.aws.credentials import S3Credentials, no_credentials
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal.location import BY_ENVIRONMENT, S3Access, journal_access
+from sqs_fifo_spark.journal.location import BY_ENVIRONMENT, S3Access
 from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.option_rules import S3_PREFIXES
 from sqs_fifo_spark.options import AWS_CHAIN
-
-__all__ = ["ObjectStore", "journal_access"]
 
 T = TypeVar("T")
 
@@ -87,11 +85,7 @@ class _Clients:
 
     def _open(self, timeout: timedelta) -> Any:
         options = {**self._arguments["client_options"], "timeout": timeout}
-        retries = {
-            "max_retries": 1_000,
-            "retry_timeout": RETRY_TIMEOUT,
-            "backoff": {"max_backoff": _RETRY_PAUSE},
-        }
+        retries = {"max_retries": 1_000, "retry_timeout": RETRY_TIMEOUT, "backoff": {"max_backoff": _RETRY_PAUSE}}
         arguments = {**self._arguments, "client_options": options, "retry_config": retries}
         try:
             return obstore.store.from_url(self._location, **arguments)

@@ -13,14 +13,12 @@ from collections.abc import Iterable
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from sqs_fifo_spark.aws.s3 import CONCURRENT_CALLS, KEYS_OF_A_DELETE, S3
+from sqs_fifo_spark.aws.s3 import KEYS_OF_A_DELETE, S3
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, PayloadError
 from sqs_fifo_spark.journal.location import S3Access
 from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.payloads.pointer import Pointer
-
-__all__ = ["CONCURRENT_CALLS", "Buckets"]
 
 WRITE_S = 60.0
 """Seconds for which a write that S3 does not answer is tried again."""

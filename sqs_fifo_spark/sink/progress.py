@@ -35,12 +35,7 @@ class RowCounts:
 class Progress:
     """The rows of one partition, from the first to the last."""
 
-    def __init__(
-        self,
-        stride: Stride,
-        record: Record,
-        on_messages: Callable[[Iterable[str]], None],
-    ) -> None:
+    def __init__(self, stride: Stride, record: Record, on_messages: Callable[[Iterable[str]], None]) -> None:
         """`on_messages` gets the message ids of sent rows that do not count as equal, in one thread at a time."""
         self.lanes = Lanes(stride, record.is_repeated)
         self._counts = RowCounts()

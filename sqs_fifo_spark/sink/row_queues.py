@@ -15,12 +15,7 @@ from urllib.parse import urlsplit
 from sqs_fifo_spark import option_rules as rules
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import (
-    AccessDeniedError,
-    NotFifoQueueError,
-    OptionError,
-    QueueNotFoundError,
-)
+from sqs_fifo_spark.errors import AccessDeniedError, NotFifoQueueError, OptionError, QueueNotFoundError
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue, queue_of_row
 from sqs_fifo_spark.sink.outgoing import QUEUE_COLUMN, RowForm
 from sqs_fifo_spark.sink.sink_queue import SinkQueue

@@ -22,8 +22,7 @@ from pyspark.sql.types import StructType
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError, SqsFifoError
-from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import journal_access
+from sqs_fifo_spark.journal.location import journal_access, open_store
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import set_subject
 from sqs_fifo_spark.options import SinkOptions, bad_records_queue

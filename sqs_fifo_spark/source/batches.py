@@ -97,9 +97,3 @@ def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
             else:
                 calls.append(part)
     return calls
-
-
-def outcome_pairs(
-    parts: Sequence[Sequence[Receipt]], answers: Iterable[Sequence[Outcome]]
-) -> list[tuple[Receipt, Outcome]]:
-    return [pair for part, outcomes in zip(parts, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

@@ -59,14 +59,7 @@ class _Hold:
 class Lease:
     """The holds of one attempt of a task, or of the driver. All methods may be called from several threads."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        clock: Clock,
-        *,
-        visibility_timeout_s: int,
-        heartbeat_s: float,
-    ) -> None:
+    def __init__(self, queue: Queue, clock: Clock, *, visibility_timeout_s: int, heartbeat_s: float) -> None:
         self._queue = queue
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s

@@ -31,7 +31,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.bandwidth import MOST_RENEWAL_THREADS, RENEWAL_S, renewal_threads
-from sqs_fifo_spark.source.batches import Entries, Outcome, outcome_pairs, split_into_batches
+from sqs_fifo_spark.source.batches import Entries, Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt, from_sqs
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.receive import Receive, ReceivedMessages
@@ -187,12 +187,7 @@ class Queue(QueueCalls):
         return self.begin_receive(max_messages, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False).result()
 
     def begin_receive(
-        self,
-        max_messages: int,
-        *,
-        wait_time_s: int = 0,
-        budget_s: float = CALL_BUDGET_S,
-        is_beside: bool = True,
+        self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S, is_beside: bool = True
     ) -> PendingCall[ReceivedMessages]:
         """Ask for up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
 
@@ -262,7 +257,7 @@ class Queue(QueueCalls):
             return (calls[place] if place < len(calls) else begin(parts[place])).result()
 
         answers = map(outcomes, range(len(parts))) if is_done else self._call_pool.map(outcomes, range(len(parts)))
-        return outcome_pairs(parts, answers)
+        return [pair for part, found in zip(parts, answers, strict=True) for pair in zip(part, found, strict=True)]
 
     def begin_delete(
         self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]

@@ -17,7 +17,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.pool import Pool
-from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+from sqs_fifo_spark.source.segment import Head, Origin, Segment
 
 CLOSER = "driver-"
 """Beginning of the writer's name in links that only close a chain."""
@@ -116,11 +116,9 @@ class Chains:
             link,
             deletes if end is None else end.origin.deletes,
         )
-        if end is None:
-            head = Head(origin, (), chain=Chain(is_last=True))
-        else:
-            chain = end.chain.with_link(link, end.in_flight(), (), is_last=True)
-            head = Head(origin, (), end.deleted, chain, end.calls)
+        before = end or Head(origin, ())
+        chain = before.chain.with_link(link, before.in_flight(), (), is_last=True)
+        head = Head(origin, (), before.deleted, chain, before.calls)
         return self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
 
     def _take(self, found: Mapping[str, Head], since: float) -> None:

@@ -86,10 +86,7 @@ class Driver:
         self._drop_pool = pool("drop", 1)
         self._payload_deletes = payload_deletes or PayloadDeletes(None)
         self._lease = Lease(
-            queue,
-            clock,
-            visibility_timeout_s=options.visibility_timeout_s,
-            heartbeat_s=options.heartbeat_s,
+            queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._epochs = Epochs(

@@ -37,14 +37,7 @@ def partition_count(expected: int, most: int) -> int:
 
 
 def epoch_size(
-    waiting: int,
-    carried: int,
-    *,
-    served: int,
-    groups: int,
-    expected_before: int | None,
-    most: int,
-    deletes: bool,
+    waiting: int, carried: int, *, served: int, groups: int, expected_before: int | None, most: int, deletes: bool
 ) -> tuple[int, int]:
     """Return the number of partitions of an epoch, `most` at most, and about how many messages it can get.
 

@@ -11,8 +11,8 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from sqs_fifo_spark.aws.s3 import CONCURRENT_CALLS
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, PayloadError
-from sqs_fifo_spark.payloads.buckets import CONCURRENT_CALLS
 from sqs_fifo_spark.payloads.pointer import SIZE_ATTRIBUTE, Pointer, body_of
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
