@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from tests.helpers import extended_session, moto_server, wait_until
-from tests.spark.support import LONG_S, Rig, failure, in_both_modes
+from tests.spark.support import LONG_S, Rig, in_both_modes
 from tests.unit.test_readme import DOCS
 
 if TYPE_CHECKING:
@@ -123,22 +123,6 @@ def test_the_pages_recipe_has_large_bodies_go_over_s3_and_come_back(rig: Rig, bu
     with rig.to_function(lengths, lambda frame, _: rows.extend(map(tuple, frame.collect()))) as query:
         rig.drain(query)
     assert sorted(rows) == [("1", 5), ("2", 2_000_000)]
-
-
-def test_a_payload_that_is_missing_stops_the_query_and_loses_nothing(rig: Rig, bucket: Bucket) -> None:
-    """One line names bucket and key. Put right, it comes, and all that stands behind it."""
-    send_pointer(rig, "lots/1")
-    rig.send(3)
-    rows: list[dict[str, Any]] = []
-    with read(rig, rows, **bucket.options()) as query:
-        line = next(line for line in failure(query).splitlines() if "PayloadError: " in line)
-    assert "the payload 'lots/1' in the bucket 'bodies' cannot be read: it is missing." in line
-    assert "payloadErrors=null" in line
-    bucket.put("lots/1", b"found")
-    with read(rig, rows, **bucket.options()) as query:
-        rig.drain(query)
-    assert {row["body"] for row in rows} == {"found", *(f"body {number}" for number in range(3))}
-    assert bucket.held() == ["lots/1"]
 
 
 def test_bad_payloads_may_come_as_null_with_the_reason(rig: Rig, bucket: Bucket) -> None:

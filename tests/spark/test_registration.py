@@ -17,12 +17,6 @@ from tests.spark.setups import environment
 from tests.spark.support import ROOT, Rig
 
 
-def test_the_format_is_found_without_registration(rig: Rig) -> None:
-    """Also for a session that has never heard of it."""
-    columns = rig.spark.newSession().readStream.format("sqsfifo").options(**rig.options()).load().columns
-    assert columns[:4] == ["messageId", "body", "messageGroupId", "messageDeduplicationId"]
-
-
 def test_the_format_is_found_in_an_environment_with_an_editable_install(tmp_path: Path) -> None:
     """The path file that `pip install -e` writes is enough: Spark imports all modules whose names begin so."""
     python = make_environment(tmp_path / "environment")

@@ -87,15 +87,6 @@ def test_a_message_is_the_same_however_the_topic_delivers_it(rig: Rig, is_raw: b
     assert (by_hand["body"], by_hand["sns"]) == ("sent by hand", None)
 
 
-def test_without_the_option_the_envelope_is_the_body(rig: Rig) -> None:
-    """And there is no such column, unless the schema asks for it."""
-    _, (message,) = delivered(["1"], is_raw=False)
-    send(rig, 0, message["Body"], {})
-    (row,) = read(rig)
-    assert row["body"] == message["Body"]
-    assert "sns" not in row
-
-
 def test_a_schema_may_name_the_column(rig: Rig) -> None:
     """With its type, and in any place."""
     _, (message,) = delivered(["1"], is_raw=False)

@@ -179,11 +179,3 @@ def test_time_is_that_of_sending_in_whole_seconds(rig: Rig, server_clock: Manual
     assert rig.queue.time_ms() == int(server_clock.now()) * 1000
     server_clock.advance(31)
     assert rig.queue.time_ms() == int(server_clock.now()) * 1000
-
-
-def test_permission_check_touches_no_message(rig: Rig) -> None:
-    """Both checks pass when allowed, and leave the queue as it is."""
-    rig.send("a1")
-    rig.queue.receive(10)
-    rig.queue.require_permissions()
-    assert rig.depth() == (0, 1)

@@ -65,14 +65,6 @@ def test_extending_past_twelve_hours_is_gone(rig: Rig) -> None:
     assert rig.queue.extend([receipt], 43_200) == [Outcome.LOST]
 
 
-def test_deleting_twice_is_done_twice(rig: Rig) -> None:
-    """Deleting what is deleted succeeds, so a commit can be repeated."""
-    rig.send("a1")
-    receipts = [message.receipt for message in rig.queue.receive(10)]
-    assert rig.delete(receipts) == [Outcome.DONE]
-    assert rig.delete(receipts) == [Outcome.DONE]
-
-
 def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
     """Entry ids are positions, so a redelivered message with two handles is no conflict."""
     rig.send("a1")

@@ -12,17 +12,15 @@ import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import (
-    AccessDeniedError,
     DataLossError,
     JournalCorruptError,
     JournalMismatchError,
     JournalUnavailableError,
-    NotFifoQueueError,
     QueueNotFoundError,
     SqsFifoError,
 )
 from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.journal_objects import Journal
@@ -72,14 +70,6 @@ def a_missing_queue(rig: Rig) -> Driver:
     return rig.driver(queueUrl=rig.url.replace("bids", "bidz"))
 
 
-def a_denied(action: str) -> Callable[[Rig], Driver]:
-    def spoil(rig: Rig) -> Driver:
-        rig.server.faults = Faults(deny=frozenset({action}))
-        return rig.driver()
-
-    return spoil
-
-
 def an_unwritable_journal(rig: Rig) -> Driver:
     return rig.driver(journalLocation="/proc/journal")
 
@@ -111,9 +101,6 @@ def a_damaged_journal(rig: Rig) -> Driver:
     ("spoil", "error", "says"),
     [
         (a_missing_queue, QueueNotFoundError, "bidz.fifo' does not exist"),
-        (a_denied("GetQueueAttributes"), AccessDeniedError, "get_queue_attributes"),
-        (a_denied("DeleteMessageBatch"), AccessDeniedError, "delete_message_batch"),
-        (a_denied("ChangeMessageVisibilityBatch"), AccessDeniedError, "change_message_visibility_batch"),
         (an_unwritable_journal, JournalUnavailableError, "cannot write"),
         (a_file_where_the_journal_should_be, JournalUnavailableError, "Not a directory"),
         (a_journal_of_another_queue, JournalMismatchError, "belongs to the queue 'arn:aws:sqs:us-east-1:.+:bids.fifo'"),
@@ -124,20 +111,11 @@ def a_damaged_journal(rig: Rig) -> Driver:
 def test_what_is_wrong_is_told_before_the_first_receive(
     rig: Rig, spoil: Callable[[Rig], Driver], error: type[SqsFifoError], says: str
 ) -> None:
-    """One line of its own class, and nothing was received: the message's receive count stays 0."""
+    """One line of its own class, and nothing was received. A missing permission is told so, too: test_permissions."""
     driver = spoil(rig)
     with raises_one_line(error, match=says):
         driver.initial_offset()
     assert rig.received() == 0
-
-
-def test_a_queue_that_lost_its_fifo_attribute_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name ends in .fifo, but the queue's own attributes decide."""
-    driver = rig.driver()
-    attributes = {"QueueArn": "arn:aws:sqs:us-east-1:0:bids.fifo"}
-    monkeypatch.setattr(Queue, "_attributes", lambda self, *names, **more: attributes)
-    with pytest.raises(NotFifoQueueError, match="is a standard queue"):
-        driver.initial_offset()
 
 
 def test_a_checkpoint_without_its_journal_is_told_before_the_first_receive(rig: Rig) -> None:

@@ -247,12 +247,6 @@ def test_a_checkpoint_of_one_queue_is_refused_with_one_line() -> None:
         Offsets.from_json(at(3).to_json())
 
 
-def test_a_micro_batch_begins_with_the_queue_that_has_work_while_the_other_polls(rig: Rig) -> None:
-    rig["a"].has_work = True
-    assert places(rig.union.latest_offset(rig.start())) == {"a": 1, "b": 0}
-    assert rig["b"].has_begun_to_poll.wait(SOON_S)
-
-
 def test_a_poll_that_brings_something_at_once_comes_with_the_same_micro_batch(rig: Rig) -> None:
     """With a trigger of an hour its messages would be held for as long."""
     start = rig.start()
@@ -275,14 +269,6 @@ def test_a_poll_that_brings_something_during_a_micro_batch_comes_with_the_next_o
     before, after = places(first), places(second)
     moved = {url_of(name) for name in after if after[name] != before[name]}
     assert {plan.url for plan in rig.union.plan(first, second)} == moved
-
-
-def test_a_queue_that_closes_its_last_epoch_is_waited_for(rig: Rig) -> None:
-    start = rig.start()
-    rig["a"].has_work = rig["b"].has_work = True
-    rig["b"].closes.clear()
-    threading.Timer(0.3, rig["b"].closes.set).start()
-    assert places(rig.union.latest_offset(start)) == {"a": 1, "b": 1}
 
 
 def test_a_queue_that_takes_long_to_close_keeps_no_other_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
