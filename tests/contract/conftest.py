@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.aws.lean import LeanClient
 from sqs_fifo_spark.clock import ManualClock
@@ -32,6 +33,13 @@ def make_client(endpoint_url: str, transport: str = "boto3") -> Any:
         config=Config(retries={"total_max_attempts": 1}, max_pool_connections=20),
     )
     return client if transport == "boto3" else LeanClient(client, Credentials("local", "local"))
+
+
+def code_of(call: Callable[[], object]) -> str:
+    """The error code that boto3 shows for `call`, which must fail."""
+    with pytest.raises(ClientError) as caught:
+        call()
+    return str(caught.value.response["Error"]["Code"])
 
 
 @dataclass

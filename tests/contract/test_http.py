@@ -13,8 +13,7 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer
-from tests.contract.conftest import Queue, make_client
-from tests.contract.test_local_queue import code_of
+from tests.contract.conftest import Queue, code_of, make_client
 from tests.helpers import wait_until
 from tests.unit.local.caller import exchange
 

@@ -17,8 +17,7 @@ import pytest
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
-from tests.contract.conftest import Queue
-from tests.contract.test_local_queue import code_of
+from tests.contract.conftest import Queue, code_of
 from tests.helpers import wait_until
 
 
