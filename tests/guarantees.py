@@ -29,7 +29,7 @@ class Law(NamedTuple):
 
 MODULES = {
     "source": ("laws", "repair_laws", "payloads", "schedule", "tasks", "shared", "union_laws"),
-    "sink": ("sink_keepers", "sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
+    "sink": ("sink_ends", "sink_history", "sink_keepers", "sink_laws", "sink_payloads", "sink_schedule", "sink_tasks"),
 }
 """Modules of `tests.simulation` with the checks of each side."""
 

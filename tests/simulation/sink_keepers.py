@@ -24,6 +24,7 @@ from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.sink.sink_queue import UnsentError
 from tests.simulation import sink_laws as base
 from tests.simulation.hub import Hub
+from tests.simulation.sink_ends import SHORTEST_TRY_S
 from tests.simulation.sink_tasks import SinkAttempt
 from tests.simulation.sink_world import Entry, SinkWorld
 
@@ -109,8 +110,12 @@ class KeeperLaws(base.SinkLaws):
             try:
                 is_kept = keep(*given)
             except TransientQueueError as error:
-                is_early = self._hub.now() - began_at < base.SHORTEST_TRY_S
-                if is_early and not isinstance(error, UnsentError) and not self.stood_still(attempt.process, 0.0):
+                is_early = self._hub.now() - began_at < SHORTEST_TRY_S
+                if (
+                    is_early
+                    and not isinstance(error, UnsentError)
+                    and not self.waits.stood_still_s(attempt.process, 0.0)
+                ):
                     self.violate(f"progress: {attempt.process.name} tries a refused row no longer: {error}")
                 raise
             if is_kept:
@@ -190,7 +195,7 @@ class KeeperLaws(base.SinkLaws):
         if not any(
             (not owner.process.is_alive and owner.sent is None)
             or owner.error is not None
-            or self.stood_still(owner.process, taken_at) >= base.LONG_PAUSE_S
+            or self.waits.stood_still_s(owner.process, taken_at) >= base.LONG_PAUSE_S
             for owner, taken_at in line.owners
         ):
             self.violate(f"once: refused {place} is doubled, and nobody who had sent it died, failed or stood still")

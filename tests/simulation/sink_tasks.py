@@ -228,7 +228,7 @@ class SinkAttempt:
         """Wait for the threads that are left, for a time that does not pass while the process stands still."""
         hub, began_at = schedule.hub, schedule.hub.now()
         while len(hub.threads_of(self.process)) > 1:
-            until = began_at + ABANDONED_LIVE_S + schedule.laws.stood_still(self.process, began_at)
+            until = began_at + ABANDONED_LIVE_S + schedule.laws.waits.stood_still_s(self.process, began_at)
             if hub.now() >= until:
                 schedule.laws.left_behind(self, [thread.name for thread in hub.threads_of(self.process)[1:]])
                 return

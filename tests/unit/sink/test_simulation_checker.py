@@ -285,10 +285,10 @@ def test_who_waits_for_its_rows_goes_on_recording(
     """It cannot fail yet; but until another attempt looked it has tried to record its row again, every 10 s."""
     first = story.left_alive(A1)
     if is_waiting:
-        story.laws._upstream[first.process] = [(story.hub.now(), story.hub.now() + 400)]
+        story.laws.waits.upstream[first.process] = [(story.hub.now(), story.hub.now() + 400)]
     story.hub.advance(301)
     first.could_not_record[digest(A1)] = [story.hub.now() - failed_s_before]
-    story.laws._calls[first.process] = [(story.hub.now() - kept_s, story.hub.now())]
+    story.laws.waits.calls[first.process] = [(story.hub.now() - kept_s, story.hub.now())]
     assert story.play(story.attempt(A1), look, send(A1)) == ([] if is_excused else [DOUBLED])
 
 
