@@ -201,7 +201,8 @@ class FileStore:
 
     def _sync(self, folder: Path) -> None:
         """Make the names in `folder` durable. Raises _DoubtfulError once that has failed, in whichever process."""
-        mark = _mark_of(folder, self._root)
+        is_inside = folder == self._root or self._root in folder.parents
+        mark = (folder if is_inside else self._root) / _DOUBTFUL
         failed = errno.EIO
         if not mark.exists():
             try:
@@ -267,12 +268,6 @@ class FileStore:
 
 class _DoubtfulError(OSError):
     """Names in a folder may not be durable. Another try would prove nothing."""
-
-
-@functools.lru_cache(maxsize=_MOST_DURABLE)
-def _mark_of(folder: Path, root: Path) -> Path:
-    """Return the path of the mark for names in `folder`, in it or, if it is outside of the journal, in the root."""
-    return (folder if folder == root or root in folder.parents else root) / _DOUBTFUL
 
 
 def _may_pass(error: BaseException) -> bool:

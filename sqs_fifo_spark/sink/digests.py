@@ -85,8 +85,6 @@ class Digests:
         self._leaves: dict[str, bytearray] = {}
 
     def __contains__(self, digest: bytes) -> bool:
-        if not self._leaves:
-            return False
         name, length = digest.hex(), _FIRST_NIBBLES
         # Each leaf is looked up once: another thread may split it meanwhile, and then this one is still whole.
         while (leaf := self._leaves.get(name[:length], b"")) is _SPLIT:

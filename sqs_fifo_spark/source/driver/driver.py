@@ -73,10 +73,7 @@ class Driver:
         before_poll: Callable[[], None] = lambda: None,
         most_partitions: Callable[[int], int] | None = None,
     ) -> None:
-        """`before_poll` is called before each long poll.
-
-        `most_partitions` gives the most partitions of an epoch, and is told how many messages wait.
-        """
+        """See `Prober` for `before_poll` and `most_partitions`."""
         self._options = options
         self._queue = queue
         self._make_store = store

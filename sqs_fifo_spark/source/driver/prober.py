@@ -46,7 +46,7 @@ class Prober:
         before_poll: Callable[[], None],
         most_partitions: Callable[[int], int],
     ) -> None:
-        """`before_poll` is called before each long poll; `most_partitions` is told how many messages wait."""
+        """`before_poll` is called before each long poll; `most_partitions` gives an epoch's most where so many wait."""
         self._options = options
         self._queue = queue
         self._lease = lease
