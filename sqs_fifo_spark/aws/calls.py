@@ -134,14 +134,11 @@ class QueueCalls:
 
     def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
         self._url = options.queue_url
+        self._queue = {"QueueUrl": self._url}
+        """The parameters by which SQS knows the queue."""
         self._clock = clock
         self._tally = _Tally()
         self._config = aws.ClientConfig(options.region, options.endpoint_url, options.identity)
-
-    @property
-    def _queue(self) -> dict[str, str]:
-        """The parameters by which SQS knows the queue."""
-        return {"QueueUrl": self._url}
 
     @property
     def call_counts(self) -> CallCounts:

@@ -80,7 +80,10 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     # Not by boto3's session: AWS's extended client puts its own there, which opens pointers and alters handles.
     client = session.create_client(
         "sqs",
-        region_name=config.region or _default_region(session, config),
+        # An endpoint outside AWS has no region, but a signature needs one.
+        region_name=config.region
+        or session.get_config_variable("region")
+        or ("us-east-1" if config.endpoint_url else None),
         endpoint_url=config.endpoint_url,
         config=sdk_config(wait_time_s + READ_TIMEOUT_S, max_pool_connections=96),
     )
@@ -184,12 +187,6 @@ class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]
 
 class _HttpsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
     ConnectionCls = _HttpsConnection
-
-
-def _default_region(session: botocore.session.Session, config: ClientConfig) -> str | None:
-    """An endpoint outside AWS has no region, but a signature needs one."""
-    region: str | None = session.get_config_variable("region")
-    return region or ("us-east-1" if config.endpoint_url else None)
 
 
 def forget_clients(config: ClientConfig | None = None) -> None:

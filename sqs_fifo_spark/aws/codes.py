@@ -28,22 +28,6 @@ _UNTRUSTED = frozenset(
     }
 )
 """The call is not taken for one of an identity's at all, whatever permissions that has."""
-_KEY_DENIED = frozenset(
-    {
-        "KmsAccessDenied",
-        "KMS.AccessDeniedException",
-        "KmsDisabled",
-        "KMS.DisabledException",
-        "KmsInvalidKeyUsage",
-        "KMS.InvalidKeyUsageException",
-        "KmsInvalidState",
-        "KMS.InvalidStateException",
-        "KmsNotFound",
-        "KMS.NotFoundException",
-        "KmsOptInRequired",
-    }
-)
-"""It is the key of an encrypted queue that cannot be used."""
 STALE = frozenset(
     {
         "ExpiredToken",
@@ -146,9 +130,9 @@ def error_from_aws(
             f"AWS does not take the credentials ({said}). Renew them where driver and executors find them, and start "
             "the query again; those of a role or an instance profile are renewed by themselves."
         )
-    if code in _DENIED | _UNTRUSTED | _KEY_DENIED or status == 403:
+    if code in _DENIED | _UNTRUSTED or _is_of_key(code) or status == 403:
         denied = AccessDeniedError(f"AWS denied {said}. {_remedy(operation, code)}")
-        denied.is_of_queue = code in _DENIED | _KEY_DENIED and not operation.startswith("AssumeRole")
+        denied.is_of_queue = (code in _DENIED or _is_of_key(code)) and not operation.startswith("AssumeRole")
         return denied
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
@@ -194,6 +178,11 @@ def is_wrong_clock(code: str, message: str) -> bool:
     return is_early or is_signed_too_early(code, message)
 
 
+def _is_of_key(code: str) -> bool:
+    """Return whether the key of an encrypted queue cannot be used, as in `KmsDisabled` and `KMS.DisabledException`."""
+    return code.lower().startswith("kms")
+
+
 def _remedy(operation: str, code: str) -> str:
     """Return the remedy for a call that was denied. The permission of a batch call is that of the single one."""
     if code == "InvalidSecurity":
@@ -203,7 +192,7 @@ def _remedy(operation: str, code: str) -> str:
         )
     if code in _UNTRUSTED:
         return "Correct the credentials that driver and executors find."
-    if code in _KEY_DENIED:
+    if _is_of_key(code):
         return (
             "Grant the permissions 'kms:Decrypt' and, for a sink, 'kms:GenerateDataKey' on the key that encrypts the "
             "queue, and see that it is enabled."

@@ -26,7 +26,6 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -37,7 +36,7 @@ import urllib3.exceptions
 from botocore.awsrequest import HeadersDict
 
 from sqs_fifo_spark.aws.answer import Arrival, arriving, parse_answer, read_answer
-from sqs_fifo_spark.aws.form import Form, NotLeanError, answered_by, before_call
+from sqs_fifo_spark.aws.form import Form, NotLeanError, before_call
 from sqs_fifo_spark.aws.per_call import PerCall
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
@@ -123,14 +122,12 @@ class LeanClient:
         arrival = arriving.get()
         if arrival:
             arrival.begin(self._read_timeout)
-        return lambda: self._answer(operation, arguments, connection, latest, arrival)
+        return lambda: self._answer(operation, connection, latest, arrival)
 
     def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         return self.begin(operation, **arguments)()
 
-    def _answer(
-        self, operation: str, arguments: dict[str, Any], connection: Any, latest: float, arrival: Arrival | None
-    ) -> dict[str, Any]:
+    def _answer(self, operation: str, connection: Any, latest: float, arrival: Arrival | None) -> dict[str, Any]:
         """Return the answer. Raises boto3's errors, and ResponseParserError for an answer that cannot be read."""
         latest = max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S)
         with self._closed_on_error(connection):
@@ -141,7 +138,7 @@ class LeanClient:
             answer = {} if refusal is not None else parse_answer(operation, content)
         self._pool._put_conn(connection)
         if refusal is not None:
-            self._refuse(operation, arguments, refusal, content)
+            self._refuse(operation, refusal, content)
         return answer
 
     def _send(self, request: bytes) -> Any:
@@ -176,29 +173,22 @@ class LeanClient:
                 raise
             raise _botocore_error(error, self._url) from None
 
-    def _refuse(
-        self, operation: str, arguments: dict[str, Any], response: http.client.HTTPResponse, content: bytes
-    ) -> NoReturn:
-        """Raise boto3's error for this answer, by letting it believe that it has asked."""
-
-        def answer(*, model: Any, **event: Any) -> tuple[Any, Any]:
-            response_dict = {
-                "status_code": response.status,
-                "headers": HeadersDict(response.headers.items()),
-                "body": content,
-                "context": {},
-            }
-            parser = botocore.parsers.create_parser("json")
-            return SimpleNamespace(status_code=response.status), parser.parse(response_dict, model.output_shape)
-
+    def _refuse(self, operation: str, response: http.client.HTTPResponse, content: bytes) -> NoReturn:
+        """Raise boto3's error for this answer."""
+        name = self._client.meta.method_to_api_mapping[operation]
+        headers = HeadersDict(response.headers.items())
+        answer = {"status_code": response.status, "headers": headers, "body": content, "context": {}}
         try:
-            with answered_by(answer):
-                getattr(self._client, operation)(**arguments)
+            shape = self._client.meta.service_model.operation_model(name).output_shape
+            parsed = botocore.parsers.create_parser("json").parse(answer, shape)
+            found = parsed.get("Error", {})
+            kind = self._client.exceptions.from_code(found.get("QueryErrorCode") or found.get("Code"))
+            refusal = kind(parsed, name)
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            kind = type(error).__name__
-        else:
-            kind = "no error"
-        raise botocore.parsers.ResponseParserError(f"{operation}: status {response.status}, {kind}")
+            refusal = botocore.parsers.ResponseParserError(
+                f"{operation}: status {response.status}, {type(error).__name__}"
+            )
+        raise refusal
 
 
 def _blob(value: Any) -> str:

@@ -19,11 +19,8 @@ class NamedQueue(QueueCalls):
 
     def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
         super().__init__(options, clock)
-        self._owner = options.queue_owner_account_id
-
-    @property
-    def _queue(self) -> dict[str, str]:
-        return {"QueueName": self._url, **({"QueueOwnerAWSAccountId": self._owner} if self._owner else {})}
+        owner = options.queue_owner_account_id
+        self._queue = {"QueueName": self._url, **({"QueueOwnerAWSAccountId": owner} if owner else {})}
 
     def url(self, *, budget_s: float = CALL_BUDGET_S) -> str:
         """Return the queue's URL. Raises as `QueueCalls.describe` does."""

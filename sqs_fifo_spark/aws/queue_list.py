@@ -26,12 +26,8 @@ class QueueList(QueueCalls):
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         super().__init__(options, clock)
-        self._prefix = options.queue_name_prefix or ""
+        self._queue = {"QueueNamePrefix": options.queue_name_prefix or ""}
         self._url = options.queue_name  # for its errors: 'orders-*'
-
-    @property
-    def _queue(self) -> dict[str, str]:
-        return {"QueueNamePrefix": self._prefix}
 
     def urls(self, *, budget_s: float = CALL_BUDGET_S) -> list[str]:
         """Return their URLs, sorted. One call for each thousand queues; each is tried again for `budget_s`.

@@ -93,7 +93,8 @@ def conformance(
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", queue_prefix):
         raise click.UsageError("--queue-prefix has 1 to 40 letters, digits, hyphens and underscores.")
     share = f"{len(cases)} of {len(find_cases())} cases"
-    click.echo(f"{share}, at most {most_calls(cases)} calls{_cost(cases) if is_aws else ''}", err=True)
+    cost = f", which cost at most {cost_usd(cases):.4f} USD at the price of us-east-1, if each fails and is tried again"
+    click.echo(f"{share}, at most {most_calls(cases)} calls{cost if is_aws else ''}", err=True)
     if is_aws and not yes:
         raise click.UsageError("AWS bills these calls to your account: agree with --yes.")
     if json_file and json_file != "-":
@@ -118,10 +119,6 @@ def conformance(
         if json_file:
             Path(json_file).write_text(text, encoding="utf-8")
     return Status.OK if all(each.verdict == HOLDS for each in results) and not kit.left else Status.PROBLEM
-
-
-def _cost(cases: Sequence[Case]) -> str:
-    return f", which cost at most {cost_usd(cases):.4f} USD at the price of us-east-1, if each fails and is tried again"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -82,7 +83,7 @@ def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, re
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as out:
-                count = (_write_parquet if chosen == "parquet" else _write_lines)(out, batches)
+                count = _write(out, chosen, batches)
                 out.flush()
                 os.fsync(out.fileno())
             if replace:
@@ -100,18 +101,13 @@ def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, re
     return count
 
 
-def _write_parquet(out: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
+def _write(out: IO[bytes], chosen: str, batches: Iterable[pa.RecordBatch]) -> int:
     count = 0
-    with pq.ParquetWriter(out, ARROW_SCHEMA) as writer:
+    with pq.ParquetWriter(out, ARROW_SCHEMA) if chosen == "parquet" else nullcontext() as parquet:
         for batch in batches:
-            writer.write_batch(batch)
+            if parquet:
+                parquet.write_batch(batch)
+            else:
+                out.writelines(json_lines(batch))
             count += batch.num_rows
-    return count
-
-
-def _write_lines(out: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
-    count = 0
-    for batch in batches:
-        out.writelines(json_lines(batch))
-        count += batch.num_rows
     return count

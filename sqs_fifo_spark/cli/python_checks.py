@@ -41,7 +41,10 @@ def check_python(*, start_spark: bool) -> Iterator[Finding]:
     for name in _PACKAGES:
         yield _version(name)
     yield _java()
-    yield from _interpreters()
+    worker = os.environ.get("PYSPARK_PYTHON")
+    looker = os.environ.get("PYSPARK_DRIVER_PYTHON") or worker
+    yield _lookup(looker or "python3", _setting_name("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
+    yield _workers(worker or "python3", _setting_name("PYSPARK_PYTHON"))
     if start_spark:
         yield _spark()
 
@@ -70,13 +73,6 @@ def _java() -> Finding:
         lines = []
     values = dict(line.partition("=")[::2] for line in lines)
     return ok("java", f"{values.get('JAVA_VERSION', 'version not known').strip(chr(34))}, {found}")
-
-
-def _interpreters() -> Iterator[Finding]:
-    worker = os.environ.get("PYSPARK_PYTHON")
-    looker = os.environ.get("PYSPARK_DRIVER_PYTHON") or worker
-    yield _lookup(looker or "python3", _setting_name("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
-    yield _workers(worker or "python3", _setting_name("PYSPARK_PYTHON"))
 
 
 def _setting_name(*names: str) -> str:

@@ -202,26 +202,21 @@ def _require_own_user(store: Store) -> None:
 @contextmanager
 def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
     """Open the file, for this process alone, and yield a function that adds a row to it, unless it is there already."""
-    with _write_errors(file), _open_to_add(file) as out:
-        fcntl.flock(out, fcntl.LOCK_EX)
-        there = out.read()
-        os.fsync(out.fileno())  # whoever wrote it may have been killed before that
-        is_there = message_id in map(_id_in, there.splitlines())
-
-        def add(row: pa.RecordBatch) -> None:
-            (line,) = json_lines(row)
-            # A line that was cut off by a crash stays as it is, on a line of its own.
-            out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
-            out.flush()
-            os.fsync(out.fileno())
-
-        yield (lambda row: None) if is_there else add
-
-
-@contextmanager
-def _write_errors(file: Path) -> Iterator[None]:
     try:
-        yield
+        with _open_to_add(file) as out:
+            fcntl.flock(out, fcntl.LOCK_EX)
+            there = out.read()
+            os.fsync(out.fileno())  # whoever wrote it may have been killed before that
+            is_there = message_id in map(_id_in, there.splitlines())
+
+            def add(row: pa.RecordBatch) -> None:
+                (line,) = json_lines(row)
+                # A line that was cut off by a crash stays as it is, on a line of its own.
+                out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
+                out.flush()
+                os.fsync(out.fileno())
+
+            yield (lambda row: None) if is_there else add
     except OSError as error:
         raise click.ClickException(f"cannot write '{file}': {error.strerror or error}.") from None
 

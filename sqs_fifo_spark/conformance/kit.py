@@ -46,15 +46,8 @@ class Result:
     calls: int = 0
 
     def as_json(self) -> dict[str, str]:
-        case = self.case
-        return {
-            "id": case.id,
-            "fact": case.fact,
-            "source": case.source,
-            "verdict": self.verdict,
-            "expected": self.expected,
-            "seen": self.seen,
-        }
+        of_case = {name: getattr(self.case, name) for name in ("id", "fact", "source")}
+        return {**of_case, "verdict": self.verdict, "expected": self.expected, "seen": self.seen}
 
 
 @dataclass

@@ -140,12 +140,12 @@ def list_by_prefix(bench: Bench) -> None:
     """ListQueues with a prefix names the queues whose names begin so."""
     queue = bench.queue()
     own = queue.url.rpartition("/")[2]
-    bench.eventually(1, lambda: sum(url.endswith(f"/{own}") for url in _listed(bench, own[:-5])))
 
+    def look() -> int:
+        urls = bench.call("ListQueues", QueueNamePrefix=own[:-5]).get("QueueUrls", [])
+        return sum(url.endswith(f"/{own}") for url in urls)
 
-def _listed(bench: Bench, prefix: str) -> list[str]:
-    found: list[str] = bench.call("ListQueues", QueueNamePrefix=prefix).get("QueueUrls", [])
-    return found
+    bench.eventually(1, look)
 
 
 @case(API)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-
-from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.clock import Clock, SystemClock
 
 # Some thirty years: with more, the time would soon be none that a date can tell.
 _MOST_S = 1e9
 
 
-class AheadClock:
-    """`clock`, later by the sum of all calls to `advance`.
+class AheadClock(SystemClock):
+    """`clock`, later by the sum of all calls to `advance`; but nobody waits on it.
 
-    One thread advances it; any may read it. Waits take as long as they take on `clock`.
+    One thread advances it; any may read it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,12 +29,3 @@ class AheadClock:
 
     def monotonic(self) -> float:
         return self._clock.monotonic() + self._ahead_s
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.sleep(seconds)
-
-    def wait(self, event: threading.Event, timeout_s: float) -> bool:
-        return self._clock.wait(event, timeout_s)
-
-    def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
-        self._clock.wait_on(changed, timeout_s)

@@ -85,7 +85,8 @@ class Endpoint:
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
         name = names.of_request(request)
         resource = name if name == "*" else f"arn:aws:sqs:{self.model.region}:{ACCOUNT}:{name}"
-        access_key = _access_key(http.headers.get("Authorization", ""))
+        # As a Signature Version 4 header names it.
+        access_key = http.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
         verdict = self.injector.decide(action, resource, access_key)
         batch = request.get("Entries")
         entries = len(batch) if isinstance(batch, list) else 1
@@ -149,16 +150,17 @@ class Endpoint:
     def _respond(self, http: web.BaseRequest, action: str, content: dict[str, Any]) -> web.Response:
         request_id, headers = self._headers()
         if _is_query(http):
-            return _xml(200, headers, query.answer(action, request_id, content))
-        return _json(200, headers, content)
+            return _response(200, headers, query.answer(action, request_id, content), "text/xml")
+        return _response(200, headers, json.dumps(content, separators=(",", ":")))
 
     def _refusal(self, http: web.BaseRequest, error: SqsError) -> web.Response:
         request_id, headers = self._headers()
         if _is_query(http):
-            return _xml(error.status, headers, query.refusal(request_id, error))
-        content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
+            return _response(error.status, headers, query.refusal(request_id, error), "text/xml")
         fault = "Sender" if error.sender_fault else "Receiver"
-        return _json(error.status, headers | {"x-amzn-query-error": f"{error.query_code};{fault}"}, content)
+        headers["x-amzn-query-error"] = f"{error.query_code};{fault}"
+        content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
+        return _response(error.status, headers, json.dumps(content, separators=(",", ":")))
 
     def _headers(self) -> tuple[str, dict[str, str]]:
         """Return a new request id, and the headers of its answer."""
@@ -197,13 +199,8 @@ def _read_json(target: str, body: bytes) -> dict[str, Any]:
     return request
 
 
-def _json(status: int, headers: dict[str, str], content: dict[str, Any]) -> web.Response:
-    body = json.dumps(content, separators=(",", ":")).encode()
-    return web.Response(status=status, body=body, headers=headers, content_type=_CONTENT_TYPE)
-
-
-def _xml(status: int, headers: dict[str, str], text: str) -> web.Response:
-    return web.Response(status=status, body=text.encode(), headers=headers, content_type="text/xml")
+def _response(status: int, headers: dict[str, str], text: str, content_type: str = _CONTENT_TYPE) -> web.Response:
+    return web.Response(status=status, body=text.encode(), headers=headers, content_type=content_type)
 
 
 def _is_browser(http: web.BaseRequest) -> bool:
@@ -213,8 +210,3 @@ def _is_browser(http: web.BaseRequest) -> bool:
     if http.method == "POST":
         return "Origin" in http.headers and http.content_type == "application/x-www-form-urlencoded"
     return http.method == "GET" and "text/html" in http.headers.get("Accept", "")
-
-
-def _access_key(authorization: str) -> str:
-    """The access key that a Signature Version 4 header names, or ""."""
-    return authorization.partition("Credential=")[2].partition("/")[0]

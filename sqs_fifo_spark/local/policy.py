@@ -27,9 +27,6 @@ class _Statement:
     actions: re.Pattern[str]
     resources: re.Pattern[str]
 
-    def is_about(self, permission: str, resource: str) -> bool:
-        return bool(self.actions.fullmatch(permission) and self.resources.fullmatch(resource))
-
 
 class Policies:
     """The policies of those access keys that have one; every other key may do everything.
@@ -46,7 +43,11 @@ class Policies:
         if statements is None:
             return
         permission = f"sqs:{action.removesuffix('Batch')}"
-        effects = {each.is_allow for each in statements if each.is_about(permission, resource)}
+        effects = {
+            each.is_allow
+            for each in statements
+            if each.actions.fullmatch(permission) and each.resources.fullmatch(resource)
+        }
         if effects != {True}:
             raise errors.access_denied(action, resource, user=access_key, is_explicit=False in effects)
 

@@ -21,6 +21,7 @@ _NUMBERS: dict[str, tuple[int, int, int]] = {
 }
 _FIFO_CHOICES: dict[str, tuple[str, ...]] = {
     # name: values, the default first
+    "FifoQueue": ("true",),
     "ContentBasedDeduplication": ("false", "true"),
     "DeduplicationScope": ("queue", "messageGroup"),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
@@ -41,7 +42,7 @@ COMPUTED = (
     "QueueArn",
 )
 _KNOWN = frozenset((*_NUMBERS, *_KEPT_UNREAD, *COMPUTED, "All", "RedrivePolicy", "SqsManagedSseEnabled"))
-_KNOWN_TO_FIFO = _KNOWN | {*_FIFO_CHOICES, "FifoQueue"}
+_KNOWN_TO_FIFO = _KNOWN | _FIFO_CHOICES.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,6 @@ class Settings:
         """Every attribute that is not computed, as `GetQueueAttributes` shows it."""
         shown = {name: str(default) for name, (_, _, default) in _NUMBERS.items()}
         if self.is_fifo:
-            shown["FifoQueue"] = "true"
             shown |= {name: choices[0] for name, choices in _FIFO_CHOICES.items()}
         shown["SqsManagedSseEnabled"] = "true"
         return shown | {name: value for name, value in self.given.items() if value != ""}
@@ -96,23 +96,18 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
     given = {name: _in_aws_case(name, value) for name, value in given.items()}
     numbers = {name: default for name, (_, _, default) in _NUMBERS.items()}
     choices = {name: values[0] for name, values in _FIFO_CHOICES.items()}
+    possible = {"SqsManagedSseEnabled": ("true", "false"), **(_FIFO_CHOICES if is_fifo else {})}
     for name, value in given.items():
         if not isinstance(value, str):
             raise errors.malformed_request(f"The value of attribute {name} must be a string.")
         if name in _NUMBERS:
             numbers[name] = _number(name, value)
-        elif name in _FIFO_CHOICES and is_fifo:
-            if value not in _FIFO_CHOICES[name]:
+        elif name in possible:
+            if name == "FifoQueue" and value == "false":
+                raise errors.queue_type_is_fixed()
+            if value not in possible[name]:
                 raise errors.invalid_attribute_value(name)
             choices[name] = value
-        elif name == "FifoQueue" and is_fifo:
-            if value == "false":
-                raise errors.queue_type_is_fixed()
-            if value != "true":
-                raise errors.invalid_attribute_value(name)
-        elif name == "SqsManagedSseEnabled":
-            if value not in ("true", "false"):
-                raise errors.invalid_attribute_value(name)
         elif name != "RedrivePolicy" and name not in _KEPT_UNREAD:
             raise errors.invalid_attribute_name(name)
     per_group = choices["DeduplicationScope"] == "messageGroup"

@@ -15,9 +15,9 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.aws.lean import LeanClient
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.helpers import moto_server
+from tests.manual_clock import ManualClock
 
 _NUMBERS = itertools.count(1)
 

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.contract.conftest import Queue, code_of, make_client
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.unit.local.caller import exchange
 
 FIFO = {"FifoQueue": "true"}

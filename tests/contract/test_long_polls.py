@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
 from tests.contract.conftest import Queue, code_of
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 
 
 def message(body: str) -> dict[str, str]:

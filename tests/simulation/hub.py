@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from greenlet import greenlet
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.source.pool import Answer
+from tests.manual_clock import ManualClock
 
 T = TypeVar("T")
 

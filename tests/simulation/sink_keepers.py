@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.sink.sink_queue import UnsentError
+from tests.manual_clock import ManualClock
 from tests.simulation import sink_laws as base
 from tests.simulation.hub import Hub
 from tests.simulation.sink_ends import SHORTEST_TRY_S

@@ -9,9 +9,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.options import parse_sink_options
+from tests.manual_clock import ManualClock
 from tests.simulation.sink_queues import in_queue
 from tests.simulation.world import MemoryStore, World
 

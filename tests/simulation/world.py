@@ -15,7 +15,6 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from sqs_fifo_spark.aws import lean
 from sqs_fifo_spark.aws.answer import Arrival, arriving
 from sqs_fifo_spark.aws.client import READ_TIMEOUT_S
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.local import FifoModel, SqsError
@@ -25,6 +24,7 @@ from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.segment import decode
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from tests.simulation.payloads import Bucket

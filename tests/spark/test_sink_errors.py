@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
+from tests.manual_clock import ManualClock
 from tests.spark.support import LONG_S, ROOT, Rig, failure, run_app, running
 from tests.spark.test_logs import ATTRIBUTE, BODY, CONTROL, SECRET_KEY, SITECUSTOMIZE, TOKEN
 

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from sqs_fifo_spark import in_group_order
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Event, LocalQueueServer
 from tests.crash.processes import look
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.spark.sink import (
     COLUMNS,
     DEADLINE_S,

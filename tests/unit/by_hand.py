@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread
 from tests.helpers import raises_one_line
+from tests.manual_clock import ManualClock
 from tests.simulation import spark
 from tests.simulation import world as simulated
 from tests.simulation.hub import Crash

@@ -16,7 +16,6 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
@@ -26,6 +25,7 @@ from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from tests.helpers import raises_one_line, wait_until
+from tests.manual_clock import ManualClock
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)

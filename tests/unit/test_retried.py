@@ -8,8 +8,8 @@ import threading
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_none
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.retry import LONGEST_PAUSE_S, SharedPause, retried
+from tests.manual_clock import ManualClock
 
 
 def three_tries() -> Retrying:

@@ -29,7 +29,7 @@ from sqs_fifo_spark.aws.credentials import (
     find_credentials,
     open_session,
 )
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import journal_access, open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
@@ -37,6 +37,7 @@ from sqs_fifo_spark.options import AWS_CHAIN, Identity, SourceOptions, parse_sin
 from sqs_fifo_spark.sink.sink_queue import SinkQueue
 from sqs_fifo_spark.source.queue import Queue
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.simulation.spark import Query
 from tests.unit.aws.answering import Answering
 from tests.unit.aws.standins import S3, SECRET, TOKEN, TokenService, now, s3_server

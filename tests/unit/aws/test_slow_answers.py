@@ -14,7 +14,7 @@ import pytest
 
 from sqs_fifo_spark.aws import answer, lean
 from sqs_fifo_spark.aws.client import READ_TIMEOUT_S
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock, ManualClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source import queue as source_queue
 from sqs_fifo_spark.source import receive
@@ -22,6 +22,7 @@ from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue
 from sqs_fifo_spark.source.receive import ReceivedMessages
+from tests.manual_clock import ManualClock
 from tests.unit.aws.answering import Answer, answering, source_options, sqs_message
 
 MESSAGE = 10_000

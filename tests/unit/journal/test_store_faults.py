@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
@@ -30,6 +29,7 @@ from sqs_fifo_spark.journal.store import PAUSES_S, Store
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from tests.helpers import small_disk
+from tests.manual_clock import ManualClock
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import serving

@@ -13,10 +13,10 @@ from unittest import mock
 import obstore
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.journal import object_store
 from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.journal.store import put_until_seen
+from tests.manual_clock import ManualClock
 from tests.unit.aws.answering import make_authority
 from tests.unit.aws.standins import S3, SHARE, s3_server
 from tests.unit.journal.asking import line

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer
+from tests.manual_clock import ManualClock
 from tests.unit.local.caller import Caller
 from tests.unit.local.model_queue import ModelQueue, model_queue
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import FifoModel, SqsError
+from tests.manual_clock import ManualClock
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tests.unit.local.model_queue import ModelQueue, model_queue, refused
 
 

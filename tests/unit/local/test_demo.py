@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqs_fifo_spark.cli.commands import commands
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.demo import play as demo
 from sqs_fifo_spark.demo.auction import Audit, Bid, Row, SinkFile, SinkLog, audit, bids, count_rows, read_rows, sendings
 from sqs_fifo_spark.demo.query import QueryProcess, _workers, one_line
@@ -31,6 +31,7 @@ from sqs_fifo_spark.demo.screen import Bars, Lines, Screen, make_screen, print_t
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 
 BIDS = bids(200, 5)
 CLEAN = Audit(sent=200, delivered=200, lost=0, doubled=0, out_of_order=0, unknown=0)

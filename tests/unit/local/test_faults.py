@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import Injector
 from sqs_fifo_spark.local.planned import KINDS
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
+from tests.manual_clock import ManualClock
 from tests.unit.local.caller import Caller, call
 
 

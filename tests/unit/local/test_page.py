@@ -15,8 +15,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Event, Faults, PlannedFault, guard, page, page_html
+from tests.manual_clock import ManualClock
 from tests.unit.local.caller import Caller
 
 MARKUP = "<i>&amp;\"'"

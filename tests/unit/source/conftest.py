@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.lease import Lease
+from tests.manual_clock import ManualClock
 from tests.unit.by_hand import MakeWorld, World
 from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue
 from tests.unit.source.rig import Rig

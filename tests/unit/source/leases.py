@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import FifoModel
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt, from_sqs
 from sqs_fifo_spark.source.queue import Queue
+from tests.manual_clock import ManualClock
 
 VISIBILITY_S = 30
 HEARTBEAT_S = 10.0

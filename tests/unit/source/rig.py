@@ -8,12 +8,13 @@ from typing import Any
 import boto3
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
-from sqs_fifo_spark.clock import ManualClock, SystemClock
+from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.queue import Queue
+from tests.manual_clock import ManualClock
 
 
 class QuickClock(SystemClock):

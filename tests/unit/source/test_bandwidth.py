@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, QueueFacts
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.bandwidth import RENEWAL_S, bytes_at_once, most_held, visibility_needed_s
 from sqs_fifo_spark.source.driver.startup import _warn
 from sqs_fifo_spark.source.receive import Receive
+from tests.manual_clock import ManualClock
 
 DOCS = Path(__file__).resolve().parents[3] / "sqs_fifo_spark" / "docs"
 NETWORKS = ((1, 300), (10, 50), (100, 10))

@@ -10,11 +10,11 @@ import pytest
 
 from sqs_fifo_spark.aws.answer import arriving
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source import receive
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Receive, ReceivedMessages
+from tests.manual_clock import ManualClock
 from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import Query, World, with_options

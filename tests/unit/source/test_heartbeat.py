@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, SystemClock
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
@@ -28,6 +28,7 @@ from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.task.partition import serve
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.unit.source.leases import HEARTBEAT_S, OPTIONS, ModelQueue
 
 pytestmark = pytest.mark.law("source-7")

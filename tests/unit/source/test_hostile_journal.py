@@ -15,7 +15,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.journal.file_store import FileStore
@@ -31,6 +30,7 @@ from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, decode_head, encode
 from sqs_fifo_spark.source.task.partition import serve
 from tests.helpers import raises_one_line
+from tests.manual_clock import ManualClock
 from tests.unit.source.stores import NAME, message, sections, signed, with_told
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"

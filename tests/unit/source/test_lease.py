@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import QueueRequestError
 from sqs_fifo_spark.source.bandwidth import renewal_threads
 from sqs_fifo_spark.source.batches import Outcome
@@ -16,6 +15,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S
 from sqs_fifo_spark.source.settlement import release
+from tests.manual_clock import ManualClock
 from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue, is_held
 
 pytestmark = pytest.mark.law("source-7")

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import FencedError, JournalCorruptError
 from sqs_fifo_spark.journal.documents import to_json
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.owner import Owner, is_alive, longest_wait_s, this_process
+from tests.manual_clock import ManualClock
 from tests.unit.by_hand import Query, World, with_options
 
 ABOUT = this_process(looks_every_s=7.0, now=1.5)

@@ -8,11 +8,11 @@ from string import ascii_letters
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settlement import delete_committed
+from tests.manual_clock import ManualClock
 from tests.unit.by_hand import MODES, MakeWorld, Query, World, with_options
 
 PER_SECOND = 4

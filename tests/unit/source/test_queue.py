@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.local import Faults, FifoModel
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.queue import Counts
 from tests.helpers import raises_one_line
+from tests.manual_clock import ManualClock
 from tests.unit.source.rig import Rig
 
 pytestmark = pytest.mark.usefixtures("transport")

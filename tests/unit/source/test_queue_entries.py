@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.options import parse_source_options
@@ -17,6 +16,7 @@ from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, DRIVER_DELETES, LONGEST_BEGIN_S, Queue
+from tests.manual_clock import ManualClock
 from tests.unit.source.rig import Rig
 
 pytestmark = pytest.mark.usefixtures("transport")
