@@ -60,9 +60,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of an option; the field that it fills has its own name, and its type."""
+    """The declaration of an option; the field that it fills has its type."""
 
-    name: str
     rule: Callable[[Option, str], Any]
     """Turns a user's text into the value; OptionError, or NotFifoQueueError, if it is none."""
     meaning: str
@@ -77,9 +76,10 @@ class Option:
     """The default in the documentation, where it is worked out, or in place of "none"."""
     needs: tuple[str, ...] = ()
     """Options without all of which this one would have no effect."""
-    low: float = 0
-    high: float = 0
-    """The bounds of a number."""
+    bounds: tuple[float, float] = (0, 0)
+    """The least and the most that a number may be."""
+    name: str = ""
+    """The field's in camelCase, with its unit written out, unless it has another one."""
 
     @property
     def is_in_every_query(self) -> bool:
@@ -100,9 +100,9 @@ class Option:
         return str(self.default).lower() if self.rule is boolean else str(self.default)
 
 
-def option(name: str, rule: Callable[[Option, str], T], meaning: str, *, repr: bool = True, **more: Any) -> T:
+def option(rule: Callable[[Option, str], T], meaning: str, *, repr: bool = True, **more: Any) -> T:
     """Declare an option as a field of a dataclass; `more` are the fields of `Option`."""
-    declared = Option(name, rule, meaning, **more)
+    declared = Option(rule, meaning, **more)
     default: Any = MISSING if declared.is_required or declared.default_from else declared.default
     made: T = field(default=default, repr=repr, metadata={"option": declared})
     return made
@@ -152,12 +152,13 @@ name_prefix = matching(
 
 
 def _number(option: Option, value: str, convert: Callable[[str], float], kind: str) -> float:
-    rule = f"it must be {kind} from {option.low:g} to {option.high:g}."
+    low, high = option.bounds
+    rule = f"it must be {kind} from {low:g} to {high:g}."
     try:
         number = convert(value if "_" not in value else "")
     except ValueError:
         raise refuse(option, value, rule) from None
-    if not option.low <= number <= option.high:
+    if not low <= number <= high:
         raise refuse(option, value, rule)
     return number
 
@@ -175,8 +176,9 @@ def size(option: Option, value: str) -> int:
     size = int(match[1]) * _BYTE_UNITS[(match[2] or "").lower()] if match else 0
     if not size:
         raise refuse(option, value, "it must be a number of bytes above 0, such as 67108864 or 64m.")
-    if size > (option.high or size):
-        raise refuse(option, value, f"it must be at most {option.high} bytes.")
+    most = option.bounds[1]
+    if most and size > most:
+        raise refuse(option, value, f"it must be at most {most} bytes.")
     return size
 
 

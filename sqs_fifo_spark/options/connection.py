@@ -24,19 +24,16 @@ class QueueOptions:
     """The queue, and the host on which it is called."""
 
     queue_url: str = option(
-        "queueUrl",
         rules.queue,
         "The FIFO queue: its URL, such as `https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo`, its ARN, or "
         "its name. SQS is asked for the URL of a name, which needs the permission `sqs:GetQueueUrl`.",
         is_required=True,
     )
     queue_owner_account_id: str | None = option(
-        "queueOwnerAccountId",
         rules.account_id,
         "AWS account of a queue that is given by its name, if it is another one than that of the credentials.",
     )
     region: str | None = option(
-        "region",
         rules.text,
         "AWS region of the queue. It must be the one that `queueUrl` and `endpointUrl` name, if they do.",
         default_from=lambda chosen: (
@@ -45,7 +42,6 @@ class QueueOptions:
         default_text="from `queueUrl`, else from `endpointUrl`, else the AWS chain",
     )
     endpoint_url: str | None = option(
-        "endpointUrl",
         rules.endpoint,
         "Endpoint of SQS.",
         default_from=_own_endpoint,
@@ -67,63 +63,56 @@ class Identity:
     """
 
     service_credential: str | None = option(
-        "serviceCredential",
         rules.text,
         "On Databricks: name of a service credential of Unity Catalog whose credentials are used.",
     )
     credentials_provider: str | None = option(
-        "credentialsProvider",
         rules.function_path,
         "A function of yours, as `module:function`, that returns credentials. It is called without arguments in each "
         "process of driver and executors.",
     )
     profile: str | None = option(
-        "profile",
         rules.text,
         "Profile of the AWS configuration files, which driver and executors must have.",
     )
     access_key_id: str | None = option(
-        "awsAccessKeyId",
         rules.secret,
         "Access key. Prefer a way that renews itself and leaves no key in the query.",
         needs=("awsSecretAccessKey",),
         repr=False,
+        name="awsAccessKeyId",
     )
     secret_access_key: str | None = option(
-        "awsSecretAccessKey",
         rules.secret,
         "Secret of `awsAccessKeyId`.",
         needs=("awsAccessKeyId",),
         repr=False,
+        name="awsSecretAccessKey",
     )
     session_token: str | None = option(
-        "awsSessionToken",
         rules.secret,
         "Session token of `awsAccessKeyId`, if that is a temporary one. Nothing renews it.",
         needs=("awsAccessKeyId",),
         repr=False,
+        name="awsSessionToken",
     )
     role_arn: str | None = option(
-        "roleArn",
         rules.role_arn,
         "Role to assume for all calls to AWS: those to SQS, and those to S3.",
     )
     role_session_name: str = option(
-        "roleSessionName",
         rules.session_name,
         "Session name of the assumed role.",
         default="sqs-fifo-spark",
         needs=("roleArn",),
     )
     role_external_id: str | None = option(
-        "roleExternalId",
         rules.external_id,
         "External id that the role's trust policy asks for.",
         needs=("roleArn",),
         repr=False,
     )
     sts_endpoint: str | None = option(
-        "stsEndpoint",
         rules.endpoint,
         "Endpoint of STS, where the role is assumed.",
         default_text="AWS's for the region",
@@ -152,14 +141,12 @@ class ConnectionOptions(Identity, QueueOptions):
     """The queue and the credentials, those for S3 included: the same on both sides."""
 
     journal_credentials: str = option(
-        "journalCredentials",
         rules.one_of("queue", "chain"),
         "Whose credentials reach a journal on S3, payloads, or a sink's `badRecordsPath` there: `queue`, "
         "those of the calls to SQS, or `chain`, those that the AWS chain of each process gives.",
         default="queue",
     )
     journal_endpoint_url: str | None = option(
-        "journalEndpointUrl",
         rules.endpoint,
         "Endpoint of S3 for the journal, for payloads, and for a sink's `badRecordsPath`.",
         default_text="`AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` of each process, else AWS's for the region",

@@ -30,27 +30,23 @@ class SendOptions:
     """The messages for the queue, and the memory of sent ones."""
 
     message_group_id: str | None = option(
-        "messageGroupId",
         rules.fifo_id,
         "Message group of all rows.",
         default_text="the column `messageGroupId`",
     )
     deduplication: str | None = option(
-        "deduplication",
         rules.one_of("column", "content"),
         "By what SQS recognises a message that is sent again: `column`, its `messageDeduplicationId`, or `content`, "
         "its body (the queue must have `ContentBasedDeduplication`).",
         default_text="`column`, if there is a column `messageDeduplicationId`",
     )
     journal_location: str | None = option(
-        "journalLocation",
         rules.journal_location,
         "Where the sink records what it has sent, so that a micro-batch that runs again sends only what is missing, "
         "however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `abfss://`. Without it, "
         "SQS recognises what is sent again within 5 minutes, and what is sent again later is sent twice.",
     )
     order: str = option(
-        "order",
         rules.one_of("strict", "batch"),
         "`strict`: a group's next row is sent only after SQS has confirmed the one before. `batch`: up to ten rows of "
         "a group go in one call, which is much faster where few groups have many rows; they arrive in order unless "
@@ -58,7 +54,6 @@ class SendOptions:
         default="strict",
     )
     on_disorder: str = option(
-        "onDisorder",
         rules.one_of("log", "fail"),
         "What to do when a group stands in several partitions of a write, so that its rows are in no order, or when, "
         "with `order=batch`, SQS accepts a row before an earlier one of its group. `log`: count and log that, and go "
@@ -67,7 +62,6 @@ class SendOptions:
         default="log",
     )
     max_unrecorded_rows: int = option(
-        "maxUnrecordedRows",
         rules.whole,
         "With a journal: how many rows of a group may be sent that the journal has not recorded yet, 1 to 80. If a "
         "task dies and its rows are sent again after more than 5 minutes, up to this many rows of each group stand in "
@@ -75,11 +69,9 @@ class SendOptions:
         default_from=lambda chosen: 1 if chosen["order"] == "strict" else 10,
         default_text="1, or 10 with `order=batch`",
         needs=("journalLocation",),
-        low=1,
-        high=_MAX_UNRECORDED_ROWS,
+        bounds=(1, _MAX_UNRECORDED_ROWS),
     )
     bad_records_path: str | None = option(
-        "badRecordsPath",
         rules.journal_location,
         "Where refused rows are kept, those that SQS does not take, each as a JSON line in an object of its own, so "
         "that the write goes on without them: a path or URL such as `journalLocation` takes, reached in the same way. "
@@ -87,13 +79,11 @@ class SendOptions:
         default_text="none: a refused row fails its task",
     )
     bad_records_queue_url: str | None = option(
-        "badRecordsQueueUrl",
         rules.queue_url,
         "In place of `badRecordsPath`: URL of a FIFO queue to which refused rows are sent, each as a JSON line, in "
         "their own groups.",
     )
     bad_records_group: str = option(
-        "badRecordsGroup",
         rules.one_of("continue", "hold"),
         "`hold`: what follows a refused row in its group, in the same micro-batch, is refused, too. `continue`: it is "
         "sent. With `order=batch` only `continue` is possible.",
@@ -102,56 +92,47 @@ class SendOptions:
         needs=("badRecordsPath", "badRecordsQueueUrl"),
     )
     bad_records_max: int = option(
-        "badRecordsMax",
         rules.whole,
         "How many rows one task of a micro-batch may refuse, those held with their group included; one more fails it.",
         default=1_000,
         needs=("badRecordsPath", "badRecordsQueueUrl"),
-        low=1,
-        high=1_000_000,
+        bounds=(1, 1_000_000),
     )
     payload_location: str | None = option(
-        "payloadLocation",
         rules.payload_location,
         "Where bodies that are too large for the queue go, as `s3://bucket/prefix`: each in an object of its own, to "
         "which its message points as AWS's extended clients have it. See [Large bodies](bodies.md#large-bodies).",
         default_text="none: a row that is too large is refused",
     )
     payload_threshold_bytes: int | None = option(
-        "payloadThresholdBytes",
         rules.size,
         "Bytes of body and attributes above which a row's body goes to `payloadLocation`, at most `1m`. What is more "
         "than the queue takes goes there in any case.",
         default_text="the queue's `MaximumMessageSize`",
         needs=("payloadLocation",),
-        high=_MAX_MESSAGE_BYTES,
+        bounds=(1, _MAX_MESSAGE_BYTES),
     )
     txn_app_id: str | None = option(
-        "txnAppId",
         rules.txn_app_id,
         "Batch writes only, together with `txnVersion`: a stable name that you choose for the writer. A write "
         "repeated with the same two values sends only what the journal does not have.",
         default_text="the query, in a micro-batch",
     )
     txn_version: int | None = option(
-        "txnVersion",
         rules.whole,
         "Batch writes only, together with `txnAppId`: a number that rises with each write; in `foreachBatch`, the "
         "batch id.",
         default_text="the batch id, in a micro-batch",
-        low=0,
-        high=2**63 - 1,
+        bounds=(0, 2**63 - 1),
     )
 
     max_calls_per_s: int | None = option(
-        "maxCallsPerSecond",
         rules.whole,
         "Maximum number of calls per second that send rows, of all tasks of a write together, averaged over some "
         "seconds: for a queue that others need, too. Each task gets an equal share, used or not. Retries come on top. "
         "Spark's configuration must say how many tasks run at once: see [Pace](sink.md#pace).",
         default_text="no limit",
-        low=1,
-        high=_MAX_CALLS_PER_S,
+        bounds=(1, _MAX_CALLS_PER_S),
     )
 
 

@@ -38,7 +38,6 @@ class SourceOptions(ConnectionOptions):
     """A user's choices for a source, checked and complete."""
 
     queue_url: str = option(
-        _QUEUE_URL.name,
         _QUEUE_URL.rule,
         _QUEUE_URL.meaning,
         is_required=True,
@@ -47,142 +46,116 @@ class SourceOptions(ConnectionOptions):
     )
     """Empty if there are several queues."""
     journal_location: str = option(
-        "journalLocation",
         rules.journal_location,
         "Where received messages are kept until they are committed: an absolute path that driver and executors "
         "share, or `s3://`, `gs://`, `abfss://`. One location for each source.",
         is_required=True,
     )
     queue_urls: tuple[str, ...] = option(
-        "queueUrls",
         queue_list,
         "In place of `queueUrl`: several queues, separated by commas, each as `queueUrl` takes it. At most 1000.",
         default=(),
     )
     queue_name_prefix: str | None = option(
-        "queueNamePrefix",
         rules.name_prefix,
         "In place of `queueUrl`: all FIFO queues of the account and the region whose names begin so, at most 1000. "
         "SQS is asked for them, which needs the permission `sqs:ListQueues`.",
     )
     queue_discovery_s: int = option(
-        "queueDiscoverySeconds",
         rules.whole,
         "How often SQS is asked for these queues again.",
         default=60,
         needs=("queueNamePrefix",),
-        low=1,
-        high=86_400,
+        bounds=(1, 86_400),
     )
     visibility_timeout_s: int = option(
-        "visibilityTimeoutSeconds",
         rules.whole,
         "How long SQS hides a received message from others unless the hold is renewed. When the driver dies, its "
         "messages are free after this time. Below 30 one call without an answer may cost the hold on others.",
         default=120,
-        low=1,
-        high=MAX_VISIBILITY_S,
+        bounds=(1, MAX_VISIBILITY_S),
     )
     heartbeat_s: float = option(
-        "heartbeatSeconds",
         rules.seconds,
         "How long after a receive or a renewal a held message is renewed.",
         default_from=lambda chosen: chosen["visibility_timeout_s"] / 3,
         default_text="a third of visibilityTimeoutSeconds",
-        low=0.1,
-        high=MAX_VISIBILITY_S / 3,
+        bounds=(0.1, MAX_VISIBILITY_S / 3),
     )
     wait_time_s: int = option(
-        "waitTimeSeconds",
         rules.whole,
         "How long the driver's long poll waits on an empty queue.",
         default=_MAX_WAIT_S,
-        low=1,
-        high=_MAX_WAIT_S,
+        bounds=(1, _MAX_WAIT_S),
     )
     max_messages_per_trigger: int = option(
-        "maxMessagesPerTrigger",
         rules.whole,
         "Maximum number of messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that "
         "all of them can be renewed in time.",
         default_from=lambda chosen: min(20_000, int(1_600 * chosen["heartbeat_s"])),
         default_text="20000, at most 1600 for each second of heartbeatSeconds",
-        low=1,
-        high=_MAX_IN_FLIGHT,
+        bounds=(1, _MAX_IN_FLIGHT),
     )
     max_bytes_per_trigger: int = option(
-        "maxBytesPerTrigger",
         rules.size,
         "Bytes of message bodies and attributes after which a micro-batch takes no further receive; at most `1g` "
         "for each partition; with `deleteAfter=journal`, at most `1g` in all.",
         default=64 << 20,
     )
     max_fetch_s: float = option(
-        "maxFetchSeconds",
         rules.seconds,
         "Longest time that a partition goes on receiving. It begins anew with each receive that brings copies of "
         "committed messages, which are deleted, until another message has come.",
         default_from=lambda chosen: min(5.0, chosen["visibility_timeout_s"] / 4),
         default_text="5, at most a quarter of visibilityTimeoutSeconds",
-        low=0.1,
-        high=MAX_VISIBILITY_S / 2,
+        bounds=(0.1, MAX_VISIBILITY_S / 2),
     )
     num_partitions: int = option(
-        "numPartitions",
         rules.whole,
         "Maximum number of partitions of one micro-batch; a short queue gets fewer. With `deleteAfter=journal`, there "
         "are never more than the previous micro-batch had message groups, if it had any.",
         default=8,
-        low=1,
-        high=1000,
+        bounds=(1, 1000),
     )
     max_calls_per_s: int | None = option(
-        "maxCallsPerSecond",
         rules.whole,
         "Maximum number of receives and deletes per second, of driver and tasks together, averaged over some seconds: "
         "for a queue that others need, too. Each task gets an equal share, used or not. Retries, renewals and releases "
         "come on top.",
         default_text="no limit",
-        low=1,
-        high=_MAX_CALLS_PER_S,
+        bounds=(1, _MAX_CALLS_PER_S),
     )
     link_bytes_per_s: int | None = option(
-        "linkBytesPerSecond",
         rules.size,
         "Bytes per second that the network carries at least between SQS and all processes of the query together. It "
         "limits nothing: at the start, the log warns of settings that need more.",
         default_text="not known",
     )
     delete_after: str = option(
-        "deleteAfter",
         rules.one_of("commit", "journal"),
         "When a message is deleted: once Spark has committed it (`commit`), or as soon as the journal has it "
         "(`journal`), which frees its group at once, and leaves the journal as the only copy.",
         default="commit",
     )
     unwrap: str = option(
-        "unwrap",
         rules.one_of("none", "sns"),
         "`sns`: a body that is an SNS notification becomes its message, and the column `sns` has the rest. Any other "
         "body stays as it is.",
         default="none",
     )
     payloads: str = option(
-        "payloads",
         rules.one_of("none", "s3"),
         "`s3`: a message that is a pointer to S3, as AWS's extended clients send it, has the object's text as its "
         "body. Any other body stays as it is. `journalEndpointUrl` and `journalCredentials` hold for it, too.",
         default="none",
     )
     max_payload_bytes: int = option(
-        "maxPayloadBytes",
         rules.size,
         "Bytes that a payload on S3 may have, at most `512m`.",
         default=64 << 20,
         needs=("payloads",),
     )
     payload_errors: str = option(
-        "payloadErrors",
         rules.one_of("fail", "null"),
         "What to do with a message whose payload is missing, refused by S3, too large, or no text. `fail`: stop, and "
         "serve nothing of the micro-batch. `null`, the word: the body is null, and the column `payloadError` says why.",
@@ -190,14 +163,12 @@ class SourceOptions(ConnectionOptions):
         needs=("payloads",),
     )
     delete_payloads: bool = option(
-        "deletePayloads",
         rules.boolean,
         "Whether to delete a payload from S3 once SQS has confirmed to have deleted its message.",
         default=False,
         needs=("payloads",),
     )
     fail_on_data_loss: bool = option(
-        "failOnDataLoss",
         rules.boolean,
         "Whether to stop when the journal no longer holds what the checkpoint refers to.",
         default=True,

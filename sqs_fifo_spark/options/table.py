@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from sqs_fifo_spark.errors import OptionError
@@ -12,15 +14,22 @@ from sqs_fifo_spark.option_rules import Option
 from sqs_fifo_spark.options.foreign import hints_of, plain
 
 
-def options_of(declared: type[Any]) -> dict[str, Option]:
+@functools.cache
+def options_of(declared: Callable[..., object]) -> dict[str, Option]:
     """Return the options that a dataclass declares, by field."""
-    return {each.name: each.metadata["option"] for each in fields(declared)}
+    found: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(declared)}  # type: ignore[arg-type]
+    return {field: replace(option, name=option.name or _name_of(field)) for field, option in found.items()}
+
+
+def _name_of(field: str) -> str:
+    words = re.sub("_s$", "_second" if "_per_" in field else "_seconds", field)
+    return re.sub("_(.)", lambda found: found[1].upper(), words)
 
 
 class OptionTable:
     """All options of one side, source or sink: the required ones first, then as they are declared."""
 
-    def __init__(self, side: str, declared: type[Any], *, added_by_spark: Sequence[str] = ()):
+    def __init__(self, side: str, declared: Callable[..., Any], *, added_by_spark: Sequence[str] = ()):
         """`declared` is a dataclass whose fields are `option`s; `added_by_spark` are Spark's own keys."""
         self.side = side
         self.by_field = dict(sorted(options_of(declared).items(), key=lambda each: not each[1].is_required))

@@ -47,4 +47,4 @@ def test_an_offset_of_another_kind_is_refused() -> None:
 def test_an_offset_takes_all_partitions_that_the_options_allow() -> None:
     """Else a query could not be started again."""
     (option,) = (option for option in SOURCE.options if option.name == "numPartitions")
-    assert option.high == MOST_PARTITIONS
+    assert option.bounds[1] == MOST_PARTITIONS
