@@ -288,14 +288,10 @@ class FifoQueue:
     def _take(self, limit: int, timeout_s: int, now: float) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
         while len(messages) < limit and (head := self._next_free()) is not None:
-            message: StoredMessage | None = head
-            while message is not None and len(messages) < limit:
-                # Asked before this one is moved or hidden, while the group still links them.
-                follower = self._store.next_in_group(message)
+            for message in self._store.deliverable(head.group, limit - len(messages)):
                 if not self._moved_to_dead_letter_queue(message, now):
                     self._hand_out(message, timeout_s, now)
                     messages.append(message)
-                message = follower
         return messages
 
     def _next_free(self) -> StoredMessage | None:

@@ -1,8 +1,9 @@
 """A queue's messages in order, and those of them that may be handed out: the data structure under it.
 
-Every message stands in two linked lists, its queue's and its group's, both in sequence order. A group is free while its
-first message may be handed out and lies within the scan limit; free groups stand in line in the order in which they
-became free. Nothing that a message goes through walks over all messages: each operation costs O(log n) at most.
+Every message stands in its queue and in its group, both in the order of sending. A group is free while its first
+message may be handed out and lies within the scan limit; free groups stand in line in the order in which they became
+free. Nothing that a message goes through walks over all messages: each operation costs O(log n) at most. So all these
+are OrderedDicts, which find their first key at once however many were taken before it.
 
 The heap of hidden messages is cleaned lazily. An entry that no longer holds is dropped when it comes to the top, and a
 heap with more dead entries than live ones is rebuilt.
@@ -13,21 +14,24 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
-from typing import TypeGuard
+from dataclasses import dataclass, field
+from itertools import chain, islice, takewhile
 
 from sqs_fifo_spark.local.draft import MessageDraft
 
 _HEAP_SLACK = 1_000
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Group:
-    """The messages of one message group, first to last."""
+    """The messages of one message group, first to last, by their sequence numbers."""
 
     key: Hashable
-    first: StoredMessage | None = None
-    last: StoredMessage | None = None
+    messages: OrderedDict[int, StoredMessage] = field(default_factory=OrderedDict)
+
+    @property
+    def first(self) -> StoredMessage | None:
+        return next(iter(self.messages.values()), None)
 
 
 _NO_GROUP = Group(None)
@@ -57,10 +61,6 @@ class StoredMessage:
     changed_in: int = 0
     """The last receive (by `receives_here`) in which its visibility was changed; 0 for none."""
     group: Group = _NO_GROUP
-    next: StoredMessage | None = None
-    previous: StoredMessage | None = None
-    group_next: StoredMessage | None = None
-    group_previous: StoredMessage | None = None
 
 
 class MessageStore:
@@ -71,26 +71,21 @@ class MessageStore:
 
     def __init__(self, scan_limit: int) -> None:
         self._scan_limit = scan_limit
-        self._by_sequence: dict[int, StoredMessage] = {}
+        # By sequence number: those within the scan limit, and later ones.
+        self._near: OrderedDict[int, StoredMessage] = OrderedDict()
+        self._far: OrderedDict[int, StoredMessage] = OrderedDict()
         self._groups: dict[Hashable, Group] = {}
-        # In line, first to last. An OrderedDict finds its first key at once however many were taken before it.
+        # In line, first to last.
         self._free: OrderedDict[Group, None] = OrderedDict()
         self._hidden_heap: list[tuple[float, int]] = []
         self._hidden_count = 0
-        self._first: StoredMessage | None = None
-        self._last: StoredMessage | None = None
-        # The last message within the scan limit; None while there are no messages.
-        self._horizon: StoredMessage | None = None
         self.in_flight_count = 0
 
     def __len__(self) -> int:
-        return len(self._by_sequence)
+        return len(self._near) + len(self._far)
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        message = self._first
-        while message is not None:
-            yield message
-            message = message.next
+        return chain(self._near.values(), self._far.values())
 
     @property
     def delayed_count(self) -> int:
@@ -100,63 +95,38 @@ class MessageStore:
     @property
     def first(self) -> StoredMessage | None:
         """The oldest message."""
-        return self._first
+        return next(iter(self._near.values()), None)
 
     def get(self, sequence: int) -> StoredMessage | None:
         """The message with this sequence number, or None when it is gone."""
-        return self._by_sequence.get(sequence)
+        return self._near.get(sequence) or self._far.get(sequence)
 
     def append(self, message: StoredMessage, key: Hashable) -> None:
         """Add `message` at the end of its queue and of the group `key`; it may be handed out."""
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = Group(key)
-        message.group = group
-        message.previous, message.group_previous = self._last, group.last
-        if self._last is None:
-            self._first = message
-        else:
-            self._last.next = message
-        self._last = message
-        if group.last is None:
-            group.first = message
-        else:
-            group.last.group_next = message
-        group.last = message
-        self._by_sequence[message.sequence] = message
-        if len(self._by_sequence) <= self._scan_limit:
-            self._horizon = message
+        group = message.group = self._groups.get(key) or self._groups.setdefault(key, Group(key))
+        group.messages[message.sequence] = message
+        within = self._near if len(self._near) < self._scan_limit else self._far
+        within[message.sequence] = message
         self._settle(group)
 
     def remove(self, message: StoredMessage) -> None:
         """Take `message` out for good; later ones of its group may become free."""
         self._leave_hiding(message)
-        reached = self._move_horizon_before_removing(message)
-        del self._by_sequence[message.sequence]
-        if message.previous is None:
-            self._first = message.next
-        else:
-            message.previous.next = message.next
-        if message.next is None:
-            self._last = message.previous
-        else:
-            message.next.previous = message.previous
         group = message.group
-        follower = message.group_next
-        if message.group_previous is None:
-            group.first = follower
-        else:
-            message.group_previous.group_next = follower
-        if follower is None:
-            group.last = message.group_previous
-        else:
-            follower.group_previous = message.group_previous
-        if group.first is None:
+        del group.messages[message.sequence]
+        if not group.messages:
             del self._groups[group.key]
+        reached = None
+        if message.sequence in self._far:
+            del self._far[message.sequence]
+        else:
+            del self._near[message.sequence]
+            if self._far:
+                sequence, reached = self._far.popitem(last=False)
+                self._near[sequence] = reached
         self._settle(group)
         if reached is not None:
             self._settle(reached.group)
-        message.next = message.previous = message.group_next = message.group_previous = None
         message.group = _NO_GROUP
 
     def hide(self, message: StoredMessage, until: float, *, in_flight: bool) -> None:
@@ -194,7 +164,7 @@ class MessageStore:
         while heap and heap[0][0] <= now:
             entry = heapq.heappop(heap)
             if self._is_live(entry):
-                message = self._by_sequence[entry[1]]
+                message = self._near.get(entry[1]) or self._far[entry[1]]
                 was_in_flight = message.in_flight
                 self.show(message)
                 if was_in_flight:
@@ -209,7 +179,8 @@ class MessageStore:
 
     def due(self, now: float) -> set[StoredMessage]:
         """The messages that `pop_due` would show; they stay hidden. Walks over all that are hidden."""
-        return {self._by_sequence[entry[1]] for entry in self._hidden_heap if entry[0] <= now and self._is_live(entry)}
+        due = (entry for entry in self._hidden_heap if entry[0] <= now and self._is_live(entry))
+        return {self._near.get(sequence) or self._far[sequence] for _, sequence in due}
 
     def first_free(self) -> StoredMessage | None:
         """The first message of the group that has been free the longest, or None when no group is free."""
@@ -225,20 +196,17 @@ class MessageStore:
             (message for message in self if message.group in self._free and message.group.first is message), None
         )
 
-    def next_in_group(self, message: StoredMessage) -> StoredMessage | None:
-        """The message after `message` in its group if it may be handed out with it, else None."""
-        follower = message.group_next
-        return follower if self._is_deliverable(follower) else None
+    def deliverable(self, group: Group, most: int) -> list[StoredMessage]:
+        """The first messages of a free group that may be handed out together."""
+        return list(islice(takewhile(self._is_deliverable, group.messages.values()), most))
 
-    def _is_deliverable(self, message: StoredMessage | None) -> TypeGuard[StoredMessage]:
-        """Return True if `message` is there, shown, and within the scan limit."""
-        if message is None or message.hidden_until is not None:
-            return False
-        return self._horizon is not None and message.sequence <= self._horizon.sequence
+    def _is_deliverable(self, message: StoredMessage) -> bool:
+        return message.hidden_until is None and message.sequence in self._near
 
     def _settle(self, group: Group) -> None:
         """Give `group` the last place in line if it became free, or take its place away if it is no longer."""
-        if not self._is_deliverable(group.first):
+        first = group.first
+        if first is None or not self._is_deliverable(first):
             self._free.pop(group, None)
         elif group not in self._free:
             self._free[group] = None
@@ -252,17 +220,5 @@ class MessageStore:
             message.in_flight = False
 
     def _is_live(self, entry: tuple[float, int]) -> bool:
-        message = self._by_sequence.get(entry[1])
+        message = self.get(entry[1])
         return message is not None and message.hidden_until == entry[0]
-
-    def _move_horizon_before_removing(self, message: StoredMessage) -> StoredMessage | None:
-        """Keep the horizon right, and return the message that comes within the scan limit by it, or None."""
-        horizon = self._horizon
-        if horizon is None or message.sequence > horizon.sequence:
-            return None
-        if horizon.next is not None:
-            self._horizon = horizon.next
-            return horizon.next
-        if horizon is message:
-            self._horizon = message.previous
-        return None

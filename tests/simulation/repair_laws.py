@@ -150,7 +150,7 @@ class RepairLaws:
     def _look_into_queue(self, url: str) -> None:
         """Look for messages moved to another queue, each known by its deduplication id: they stand aside."""
         queue = self._world.model._queues[url.rpartition("/")[2]]
-        for copy in queue._store._by_sequence.values():
+        for copy in queue._store:
             row = self._sent.get(copy.draft.deduplication_id or "")
             found = None if row is None else row._replace(group=copy.draft.group_id or "", body=copy.draft.body)
             if found is None or not self._is_whole(found):

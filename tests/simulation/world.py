@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -439,7 +440,7 @@ class World:
         """Return the ids of all messages of the queue."""
         queue = self.model._queues[self.url.rpartition("/")[2]]
         queue.advance(self.clock.now())
-        return {message.message_id for message in queue._store._by_sequence.values()}
+        return {message.message_id for message in queue._store}
 
     def free(self) -> set[str]:
         """Return the ids of the messages that a receive may be given now."""
@@ -447,10 +448,8 @@ class World:
         queue = self.model._queues[self.url.rpartition("/")[2]]
         queue.advance(now)
         for group in queue._store._groups.values():
-            message = group.first
-            while message is not None and message.hidden_until is None:
-                found.add(message.message_id)
-                message = message.group_next
+            shown = takewhile(lambda message: message.hidden_until is None, group.messages.values())
+            found |= {message.message_id for message in shown}
         return found
 
     # What was written

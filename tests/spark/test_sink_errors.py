@@ -67,10 +67,8 @@ def in_queue(server: LocalQueueServer) -> dict[str, list[str]]:
     def walk(model: FifoModel) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         (queue,) = (each for name, each in model._queues.items() if name == "test.fifo")
-        message = queue._store.first
-        while message is not None:
+        for message in queue._store:
             found.setdefault(message.draft.group_id or "", []).append(message.draft.body.split(" ")[1])
-            message = message.next
         return found
 
     return server.run(walk)

@@ -165,10 +165,7 @@ def no_lock(patch: pytest.MonkeyPatch) -> None:
 
 def tail_past_held_head(patch: pytest.MonkeyPatch) -> None:
     def first_shown(store: MessageStore, group: Group) -> StoredMessage | None:
-        message = group.first
-        while message is not None and message.hidden_until is not None:
-            message = message.group_next
-        return message
+        return next((message for message in group.messages.values() if message.hidden_until is None), None)
 
     def settle(self: MessageStore, group: Group) -> None:
         self._free.pop(group, None)
@@ -176,6 +173,7 @@ def tail_past_held_head(patch: pytest.MonkeyPatch) -> None:
             self._free[group] = None
 
     patch.setattr(MessageStore, "_settle", settle)
+    patch.setattr(MessageStore, "deliverable", lambda self, group, most: [first_shown(self, group)])
     patch.setattr(
         MessageStore, "first_free", lambda self: first_shown(self, next(iter(self._free))) if self._free else None
     )

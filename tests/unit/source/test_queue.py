@@ -140,10 +140,8 @@ def test_void_attempt_id_recovers_with_a_fresh_one(rig: Rig, monkeypatch: pytest
 
     def release(model: FifoModel) -> None:
         (queue,) = (q for name, q in model._queues.items() if rig.url.endswith(f"/{name}"))
-        message = queue._store.first
-        while message is not None:
+        for message in list(queue._store):
             queue.change_visibility(queue.handle_of(message), 0, rig.server_clock.now())
-            message = message.next
 
     monkeypatch.setattr(rig.clock, "sleep", meddle)
     received = rig.queue.receive(10)
