@@ -117,18 +117,6 @@ NO_CALLS = CallCounts()
 _RECEIVE, _FAILURE = CallCounts(receives=1), CallCounts(failed=1)
 
 
-class _Tally:
-    """Counts the calls of several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.calls = NO_CALLS
-
-    def add(self, calls: CallCounts) -> None:
-        with self._lock:
-            self.calls = self.calls.plus(calls)
-
-
 class QueueCalls:
     """One FIFO queue, for one process. Built without any call; all methods may be used by several threads."""
 
@@ -137,13 +125,19 @@ class QueueCalls:
         self._queue = {"QueueUrl": self._url}
         """The parameters by which SQS knows the queue."""
         self._clock = clock
-        self._tally = _Tally()
+        self._counting = threading.Lock()
+        self._counts = NO_CALLS
+        """Guarded by `_counting`."""
         self._config = aws.ClientConfig(options.region, options.endpoint_url, options.identity)
 
     @property
     def call_counts(self) -> CallCounts:
         """Numbers of calls that it has made so far."""
-        return self._tally.calls
+        return self._counts
+
+    def _count(self, calls: CallCounts) -> None:
+        with self._counting:
+            self._counts = self._counts.plus(calls)
 
     def describe(self, *, budget_s: float = CALL_BUDGET_S) -> QueueFacts:
         """Return the queue's own facts.
@@ -270,13 +264,13 @@ class QueueCalls:
                 )
 
         if operation == "receive_message":
-            self._tally.add(_RECEIVE)
+            self._count(_RECEIVE)
         sent_in_time = nullcontext() if pending else aws.checked_before_sending(check)
         try:
             with without_sdk_logs(), sent_in_time, self._our_errors(operation):
                 return self._ask(operation, wait_time_s, arguments, pending)
         except TransientQueueError:
-            self._tally.add(_FAILURE)
+            self._count(_FAILURE)
             raise
 
     @contextmanager

@@ -14,7 +14,7 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_DENIED = frozenset({"AccessDenied", "UnauthorizedOperation"})
 _UNTRUSTED = frozenset(
     {
         "AuthFailure",
@@ -44,12 +44,11 @@ _TRANSIENT = frozenset(
         "InternalError",
         "InternalFailure",
         "RequestTimeout",
-        "RequestTimeoutException",
         "ServiceUnavailable",
         "Unavailable",
     }
 )
-_TOO_MANY = frozenset({"OverLimit", "RequestLimitExceeded", "TooManyRequestsException"})
+_TOO_MANY = frozenset({"OverLimit", "RequestLimitExceeded", "TooManyRequests"})
 
 
 LIST = "list_queues"
@@ -103,7 +102,7 @@ def error_from_aws(
 ) -> SqsFifoError:
     """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
     said = f"{operation} on '{queue_url}': {code}"
-    text = message.lower()
+    kind, text = code.rpartition(".")[2].removesuffix("Exception"), message.lower()
     # First of all: LocalStack gives an expired handle of a batch as a fault of its own.
     if (
         code in ("ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
@@ -113,8 +112,8 @@ def error_from_aws(
     ):
         return LostHoldError(said)
     server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
-    is_throttling = "Throttl" in code or code.rpartition(".")[2] in _TOO_MANY or status == 429
-    if code.rpartition(".")[2] in _TRANSIENT or is_throttling or server_fault or status == 408:
+    is_throttling = "Throttl" in code or kind in _TOO_MANY or status == 429
+    if kind in _TRANSIENT or is_throttling or server_fault or status == 408:
         error = TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
         error.is_throttling = is_throttling
         return error
@@ -130,21 +129,21 @@ def error_from_aws(
             f"AWS does not take the credentials ({said}). Renew them where driver and executors find them, and start "
             "the query again; those of a role or an instance profile are renewed by themselves."
         )
-    if code in _DENIED | _UNTRUSTED or _is_of_key(code) or status == 403:
+    if kind in _DENIED or code in _UNTRUSTED or _is_of_key(code) or status == 403:
         denied = AccessDeniedError(f"AWS denied {said}. {_remedy(operation, code)}")
-        denied.is_of_queue = (code in _DENIED or _is_of_key(code)) and not operation.startswith("AssumeRole")
+        denied.is_of_queue = (kind in _DENIED or _is_of_key(code)) and not operation.startswith("AssumeRole")
         return denied
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
     if "receiverequestattemptid is not valid anymore" in text:
         return VoidAttemptError(f"{said}: the attempt id is void")
-    if code.rpartition(".")[2] == "InvalidAddress":
+    if kind == "InvalidAddress":
         return QueueRequestError(
             f"SQS refused {said}: the address is not valid for the endpoint that was called. Correct 'region' or "
             "'endpointUrl' so that they fit 'queueUrl', or leave them out."
         )
     refused = f"SQS refused {said}. The request cannot succeed as it is; it had no effect."
-    if operation == SEND and code.rpartition(".")[2] in _ABOUT_MESSAGES:
+    if operation == SEND and kind in _ABOUT_MESSAGES:
         return MessageRefusedError(refused, code, _reason_in(message))
     return QueueRequestError(refused)
 

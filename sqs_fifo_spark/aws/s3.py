@@ -97,7 +97,6 @@ class S3:
         return failed
 
     def _client(self) -> Any:
-        """Return the client, made when it is first needed."""
         with self._lock:
             if self._made is None:
                 self._made = self._make()

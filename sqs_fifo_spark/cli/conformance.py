@@ -80,7 +80,11 @@ def conformance(
     if not cases:
         raise click.UsageError("no case is left: each takes longer than --max-seconds.")
     if is_list:
-        _list(cases)
+        rows = [
+            {"case": case.id, "fact": case.fact, "source": case.source, "calls": case.calls, "seconds": case.seconds}
+            for case in cases
+        ]
+        print_table(list(rows[0]), rows)
         return Status.OK
     if bool(endpoint_url) == bool(against):
         raise click.UsageError("give either --endpoint-url or --against.")
@@ -167,11 +171,3 @@ def _print(results: Sequence[Result]) -> None:
         print_line(f"  seen: {result.seen}")
     counts = Counter(result.verdict for result in results)
     print_line(", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]))
-
-
-def _list(cases: Sequence[Case]) -> None:
-    rows = [
-        {"case": case.id, "fact": case.fact, "source": case.source, "calls": case.calls, "seconds": case.seconds}
-        for case in cases
-    ]
-    print_table(list(rows[0]), rows)

@@ -76,7 +76,6 @@ def _java() -> Finding:
 
 
 def _setting_name(*names: str) -> str:
-    """Return the name of the setting that chooses an interpreter."""
     return next((name for name in names if os.environ.get(name)), f"the PATH, as {' or '.join(names)} is not set")
 
 

@@ -41,7 +41,14 @@ def open_journal(journal_location: str, chosen: Mapping[str, str | None], queue:
     queue_arn = queue.describe().arn if queue else None
     journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
     if journal is None:
-        _refuse_several(journal_location, _keys_in(store))
+        keys, below = _keys_in(store), f"{journal_location.rstrip('/')}/{FOLDER}"
+        if keys:
+            named = ", ".join(keys[:_MOST_NAMED]) + (", ..." if len(keys) > _MOST_NAMED else "")
+            raise JournalUnavailableError(
+                f"'{journal_location}' has no journal of its own, but {len(keys)} of queues that one source reads, "
+                f"below '{below}': {named}. This command is for one of them: give its location, '{below}/{keys[0]}' "
+                "for example. 'journal show' lists them."
+            )
         raise JournalUnavailableError(
             f"there is no journal at '{journal_location}'. Correct the location; a source makes its journal when it "
             "starts, a sink with its first row."
@@ -68,17 +75,6 @@ def _store(journal_location: str, chosen: Mapping[str, str | None]) -> Store:
 
 def _keys_in(store: Store) -> list[str]:
     return [found[1] for found in map(_JOURNAL_OF_QUEUE.fullmatch, store.list(FOLDER)) if found]
-
-
-def _refuse_several(journal_location: str, keys: list[str]) -> None:
-    if keys:
-        below = f"{journal_location.rstrip('/')}/{FOLDER}"
-        named = ", ".join(keys[:_MOST_NAMED]) + (", ..." if len(keys) > _MOST_NAMED else "")
-        raise JournalUnavailableError(
-            f"'{journal_location}' has no journal of its own, but {len(keys)} of queues that one source reads, below "
-            f"'{below}': {named}. This command is for one of them: give its location, '{below}/{keys[0]}' for example. "
-            "'journal show' lists them."
-        )
 
 
 def look_at(journal: Journal, track: Track) -> dict[str, Any]:

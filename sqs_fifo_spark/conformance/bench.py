@@ -56,10 +56,6 @@ class Bench:
         answer: dict[str, Any] = getattr(self.client, xform_name(action))(**request)
         return answer
 
-    def query(self, **form: str) -> tuple[int, str]:
-        """Make a call in the query protocol; return the status and the text of its answer."""
-        return self.post(self.signed(**form))
-
     def signed(self, **form: str) -> AWSPreparedRequest:
         """Return the request of a call in the query protocol; it may be posted several times."""
         url = self.client.meta.endpoint_url.rstrip("/") + "/"
@@ -69,6 +65,7 @@ class Bench:
         return request.prepare()
 
     def post(self, request: AWSPreparedRequest) -> tuple[int, str]:
+        """Make that call; return the status and the text of its answer."""
         self._count()
         answer = self.client._endpoint.http_session.send(request)  # with its proxies and certificates
         return answer.status_code, answer.text
@@ -99,6 +96,11 @@ class Bench:
         if marks:
             queue.send_all(*marks) if len(marks) > 1 else queue.send(*marks)
         return queue
+
+    def received(self) -> tuple[Queue, Message]:
+        """Make a queue with one message, and receive it."""
+        queue = self.queue("1")
+        return queue, queue.take_one("1")
 
     def queue_of_1_mib(self) -> Queue:
         """Make a queue that takes messages of 1 MiB. Raises NotSupported where the older limit of 256 KiB holds."""

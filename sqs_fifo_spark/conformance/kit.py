@@ -20,7 +20,7 @@ from botocore.parsers import ResponseParserError
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.conformance.bench import DELETES, Bench
 from sqs_fifo_spark.conformance.case import Case, Differs, NotDecided, NotSupported
-from sqs_fifo_spark.conformance.refusals import is_broken, is_trouble, is_unsupported, plain, said
+from sqs_fifo_spark.conformance.refusals import code_of, is_broken, is_trouble, is_unsupported, plain, said
 
 HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED = "holds", "differs", "not supported", "not decided"
 VERDICTS = (HOLDS, DIFFERS, NOT_SUPPORTED, NOT_DECIDED)
@@ -124,7 +124,7 @@ def _verdict(case: Case, bench: Bench) -> tuple[str, str, str]:
     except ClientError as error:
         if is_trouble(error) and (bench.is_aws or not is_broken(error)):
             return NOT_DECIDED, "", said(error)
-        return (NOT_SUPPORTED if is_unsupported(error) else DIFFERS), "no error", said(error)
+        return (NOT_SUPPORTED if is_unsupported(code_of(error)) else DIFFERS), "no error", said(error)
     except (
         *NO_ANSWER,
         AttributeError,

@@ -43,8 +43,7 @@ def lock(bench: Bench) -> None:
 @case(API)
 def lock_of_later_send(bench: Bench) -> None:
     """A message that is sent while its group is in flight waits until the group is free."""
-    queue = bench.queue("1")
-    first = queue.take_one("1")
+    queue, first = bench.received()
     queue.send("2")
     queue.expect_nothing("1 is in flight")
     queue.delete(first)

@@ -12,8 +12,7 @@ _NOT_HELD = ("InvalidParameterValue", "MessageNotInflight")
 
 def _lapsed(bench: Bench) -> tuple[Queue, Message]:
     """Return a queue with one message, and the handle of a receive of it that has lapsed."""
-    queue = bench.queue("1")
-    message = queue.take_one("1")
+    queue, message = bench.received()
     queue.let_lapse(message)
     return queue, message
 
@@ -50,8 +49,7 @@ def superseded_delete(bench: Bench) -> None:
 @case(API)
 def new_handle(bench: Bench) -> None:
     """Each receive of a message has a handle of its own, and the same message id."""
-    queue = bench.queue("1")
-    first = queue.take_one("1")
+    queue, first = bench.received()
     queue.release(first)
     second = queue.take_one("1")
     require(True, first["MessageId"] == second["MessageId"], "the same message id:")
@@ -61,8 +59,7 @@ def new_handle(bench: Bench) -> None:
 @case(DOCUMENTATION)
 def second_delete(bench: Bench) -> None:
     """To delete once more what is deleted succeeds, alone and in a batch."""
-    queue = bench.queue("1")
-    message = queue.take_one("1")
+    queue, message = bench.received()
     queue.delete(message)
     queue.delete(message)
     require({}, failures(queue.delete_batch([message])), "failed")
@@ -109,8 +106,7 @@ def lapsed_change_in_batch(bench: Bench) -> None:
 @case(RECORDED)
 def deleted_change(bench: Bench) -> None:
     """The visibility of a deleted message cannot be changed."""
-    queue = bench.queue("1")
-    message = queue.take_one("1")
+    queue, message = bench.received()
     queue.delete(message)
     require_refusal(_NOT_HELD, queue.hide, message, 60)
 
@@ -164,8 +160,7 @@ def lapse_is_timely(bench: Bench) -> None:
 @case(API, RECORDED, seconds=4)
 def twelve_hours(bench: Bench) -> None:
     """No message is hidden for more than 12 hours since its receive: a change beyond is refused."""
-    queue = bench.queue("1")
-    message = queue.take_one("1")
+    queue, message = bench.received()
     bench.sleep(2.5)
     require_refusal("InvalidParameterValue", queue.hide, message, 43_200, reason="Total VisibilityTimeout")
     queue.expect_nothing("the refused change changes nothing")
@@ -198,8 +193,7 @@ def change_in_batch(bench: Bench) -> None:
 @case(API, seconds=5)
 def receive_count(bench: Bench) -> None:
     """Each receive adds 1 to ApproximateReceiveCount, also of a message that was released or has lapsed."""
-    queue = bench.queue("1")
-    first = queue.take_one("1")
+    queue, first = bench.received()
     queue.release(first)
     second = queue.take_one("1")
     queue.let_lapse(second)
@@ -210,8 +204,7 @@ def receive_count(bench: Bench) -> None:
 @case(API, seconds=4)
 def first_receive(bench: Bench) -> None:
     """ApproximateFirstReceiveTimestamp stays that of the first receive, and is not before SentTimestamp."""
-    queue = bench.queue("1")
-    first = queue.take_one("1")
+    queue, first = bench.received()
     queue.let_lapse(first)
     name = "ApproximateFirstReceiveTimestamp"
     require(True, system(first, name) == system(queue.take_one("1"), name), f"the same {name}:")

@@ -48,7 +48,7 @@ def plain(text: str) -> str:
 
 def is_trouble(error: ClientError) -> bool:
     """Return whether SQS may answer so to any call: throttled, ill, or for want of permissions or credentials."""
-    return bool(_TROUBLE.search(code_of(error))) or (is_broken(error) and not is_unsupported(error))
+    return bool(_TROUBLE.search(code_of(error))) or (is_broken(error) and not is_unsupported(code_of(error)))
 
 
 def is_broken(error: ClientError) -> bool:
@@ -56,11 +56,7 @@ def is_broken(error: ClientError) -> bool:
     return bool(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500)
 
 
-def is_unsupported(error: BaseException) -> bool:
-    return is_unsupported_code(code_of(error))
-
-
-def is_unsupported_code(code: str) -> bool:
+def is_unsupported(code: str) -> bool:
     return bool(_UNSUPPORTED.search(code))
 
 
@@ -76,7 +72,7 @@ def require_refusal(
     try:
         call(*given, **more)
     except ClientError as error:
-        if is_unsupported(error) or is_trouble(error):
+        if is_unsupported(code_of(error)) or is_trouble(error):
             raise
         message = str(error.response.get("Error", {}).get("Message", ""))
         if bare(code_of(error)) not in accepted or reason.lower() not in message.lower():
@@ -90,7 +86,7 @@ def outcome(call: Callable[..., Any], *given: Any) -> tuple[str, Any]:
     try:
         return "", call(*given)
     except ClientError as error:
-        if is_unsupported(error) or is_trouble(error):
+        if is_unsupported(code_of(error)) or is_trouble(error):
             raise
         return bare(code_of(error)), None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqs_fifo_spark.conformance.bench import Bench
 from sqs_fifo_spark.conformance.case import API, DOCUMENTATION, REPORT, Differs, NotSupported, case
-from sqs_fifo_spark.conformance.refusals import bare, code_of, is_unsupported_code, require, require_no_trouble
+from sqs_fifo_spark.conformance.refusals import bare, code_of, is_unsupported, require, require_no_trouble
 
 _BURST = 640
 """Calls; SQS's quota is 300 a second, for each action on a queue without high throughput."""
@@ -68,10 +68,10 @@ def _code(text: str) -> str:
 
 def _query(bench: Bench, action: str, **form: str) -> tuple[int, str]:
     """Call in the query protocol. Raises NotSupported when the answer is no XML."""
-    status, text = bench.query(**{"Action": action, "Version": "2012-11-05", **form})
+    status, text = bench.post(bench.signed(**{"Action": action, "Version": "2012-11-05", **form}))
     code = _code(text)
     require_no_trouble(code)
-    if is_unsupported_code(code) or (f"<{action}Response" not in text and "<ErrorResponse" not in text):
+    if is_unsupported(code) or (f"<{action}Response" not in text and "<ErrorResponse" not in text):
         raise NotSupported("the query protocol")
     return status, text
 

@@ -35,7 +35,6 @@ _PAUSE_S = 0.02
 """Between two calls of the bidders, so that bids still come while the query runs."""
 _REFRESH_S = 0.1
 
-_INTERPRETER = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 # Dummy credentials for the local queue, and nothing of the user's own AWS or proxy settings.
 _LOCAL = {
     "AWS_ACCESS_KEY_ID": "local",
@@ -125,7 +124,7 @@ def _play(made: Sequence[Bid], work: Path, given: Mapping[str, str], *, crash: b
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
         raise DemoError(f"{error.name} is missing: pip install '.[demo]' in this package's sources", status=3) from None
-    os.environ.update(_INTERPRETER)
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
     auctions = len({bid.auction for bid in made})
     place = f"{'given' if given else 'local'} FIFO queue"
     title = f"{len(made):,} bids in {auctions:,} auctions: {place} -> Spark {pyspark.__version__} -> Parquet"
@@ -270,8 +269,6 @@ def _killed(queries: int, workers: int) -> Entry:
 
 
 def _entries(found: Audit, repeated: int, files: int, micro_batches: int, took_s: float) -> list[Entry]:
-    """Return the lines of the table at the end."""
-
     def fault(name: str, count: int, note: str) -> Entry:
         return Entry(name, f"{count:,}", note, is_good=count == 0)
 

@@ -53,14 +53,14 @@ class Control:
         return 404, {"error": _HELP}
 
     def _get(self, path: str, query: Mapping[str, str]) -> tuple[int, Any]:
-        if path == f"{PREFIX}requests":
-            return 200, self.requests.counts()
-        if path == f"{PREFIX}clock":
-            return 200, {"now": self.now()}
-        if path == f"{PREFIX}faults":
-            return 200, self.faults().described()
-        if path == f"{PREFIX}messages":
-            return 200, self.inspector.messages(_queue(query))
+        shown: dict[str, Callable[[], Any]] = {
+            f"{PREFIX}requests": self.requests.counts,
+            f"{PREFIX}clock": lambda: {"now": self.now()},
+            f"{PREFIX}faults": lambda: self.faults().described(),
+            f"{PREFIX}messages": lambda: self.inspector.messages(_queue(query)),
+        }
+        if path in shown:
+            return 200, shown[path]()
         if path.startswith(_MESSAGE):
             message_id = path.removeprefix(_MESSAGE)
             history = self.inspector.history(message_id)
@@ -79,7 +79,6 @@ def _map(body: bytes) -> dict[str, Any]:
 
 
 def _queue(query: Mapping[str, str]) -> str | None:
-    """The queue that a query names, or None for all of them."""
     if len(query) > 1 or not {"queue", "queueUrl"}.issuperset(query):
         raise ValueError(
             f"messages are asked for with queue=NAME or queueUrl=URL, or, of all queues, with neither; "

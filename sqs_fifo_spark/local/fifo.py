@@ -71,6 +71,7 @@ class FifoQueue:
     find_dead_letter_queue: Callable[[str], FifoQueue | None]
     any_order: bool
     notify: Callable[[Event], None] | None
+    tags: dict[str, str]
     purged_at: float | None = None
 
     def __post_init__(self) -> None:
@@ -148,9 +149,7 @@ class FifoQueue:
         visibility timeout has lapsed, or the message was received again or has gone to the dead-letter queue since. A
         standard queue takes such a handle.
         """
-        self.advance(now)
-        receipt = self._decode(handle)
-        message = self._store.get(receipt.sequence)
+        receipt, message = self._find(handle, now)
         if message is None:
             if self.settings.is_fifo and receipt.sequence in self._moved:
                 raise expired(handle)
@@ -166,9 +165,7 @@ class FifoQueue:
         Raises InvalidParameterValue when the message is gone, was received again, or would be hidden for more than 12
         hours since its receive; MessageNotInflight when it waits to be received.
         """
-        self.advance(now)
-        receipt = self._decode(handle)
-        message = self._store.get(receipt.sequence)
+        receipt, message = self._find(handle, now)
         if message is None or message.receives_here != receipt.receive:
             raise errors.not_available_for_change(handle)
         if not message.in_flight:
@@ -356,11 +353,12 @@ class FifoQueue:
             return None
         return message
 
-    def _decode(self, handle: str) -> receipts.HandleParts:
+    def _find(self, handle: str, now: float) -> tuple[receipts.HandleParts, StoredMessage | None]:
+        self.advance(now)
         receipt = receipts.decode(self._tag, handle)
         if receipt is None:
             raise errors.malformed_handle(handle)
-        return receipt
+        return receipt, self._store.get(receipt.sequence)
 
     def _next_sequence(self) -> int:
         self.last_sequence += self.rng.randint(1, _LARGEST_GAP)

@@ -13,14 +13,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import answers, draft, errors, names, validation
+from sqs_fifo_spark.local import answers, draft, errors, names, tags, validation
 from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
 from sqs_fifo_spark.local.fifo import FifoQueue, Glance
 from sqs_fifo_spark.local.message_store import StoredMessage
 from sqs_fifo_spark.local.redrive import MoveTasks
-from sqs_fifo_spark.local.tags import QueueTags
 
 ACCOUNT = "000000000000"
 IN_FLIGHT_CAP = 120_000
@@ -65,7 +64,6 @@ class FifoModel:
             raise ValueError(f"in_flight_cap ({self.in_flight_cap}) and scan_limit ({self.scan_limit}) are at least 1")
         self.base_url = "http://127.0.0.1:9324"
         self._queues: dict[str, FifoQueue] = {}
-        self._tags = QueueTags(self.queue_name)
         self._listeners: list[Listener] = []
         self._moves = MoveTasks(self.clock, self.rng, self._by_arn, lambda queue: bool(self._sources_of(queue)))
 
@@ -184,7 +182,6 @@ class FifoModel:
                     raise errors.queue_name_exists(attribute)
             return {"QueueUrl": _queue_url(way.base_url, name)}
         self._check_redrive(parsed)
-        self._tags.begin(name, validation.mapping(request, "tags"))
         queue = FifoQueue(
             name,
             self._arn(name),
@@ -196,6 +193,7 @@ class FifoModel:
             self._by_arn,
             self.any_order,
             self._notify if self._listeners else None,
+            tags.added(name, {}, validation.mapping(request, "tags")),
         )
         self._queues[name] = queue
         return {"QueueUrl": _queue_url(way.base_url, name)}
@@ -234,7 +232,6 @@ class FifoModel:
     def _delete_queue(self, request: Request, way: _Way) -> Response:
         queue = self._queue_of(request)
         self._moves.forget(queue)
-        self._tags.forget(queue.name)
         del self._queues[queue.name]
         return {}
 
@@ -349,7 +346,7 @@ _EntryAction = Callable[[FifoModel, FifoQueue, Request], Response]
 
 
 def _alone(do: _EntryAction) -> _Action:
-    """Return the action that does for one message what a batch does for each of its entries."""
+    """Return the action on a queue; it does for one message what a batch does for each of its entries."""
     return lambda model, request, way: do(model, model._queue_of(request), request)
 
 
@@ -369,7 +366,7 @@ ACTIONS: Mapping[str, _Action] = {
     "GetQueueUrl": FifoModel._get_queue_url,
     "ListDeadLetterSourceQueues": FifoModel._list_dead_letter_source_queues,
     "ListMessageMoveTasks": lambda model, request, way: model._moves.recent(request),
-    "ListQueueTags": lambda model, request, way: model._tags.listed(request),
+    "ListQueueTags": _alone(lambda model, queue, request: tags.listed(queue)),
     "ListQueues": FifoModel._list_queues,
     "PurgeQueue": FifoModel._purge_queue,
     "ReceiveMessage": FifoModel._receive_message,
@@ -377,6 +374,6 @@ ACTIONS: Mapping[str, _Action] = {
     "SendMessageBatch": _each(FifoModel._send),
     "SetQueueAttributes": FifoModel._set_queue_attributes,
     "StartMessageMoveTask": lambda model, request, way: model._moves.start(request),
-    "TagQueue": lambda model, request, way: model._tags.tag(request),
-    "UntagQueue": lambda model, request, way: model._tags.untag(request),
+    "TagQueue": _alone(lambda model, queue, request: tags.tag(queue, request)),
+    "UntagQueue": _alone(lambda model, queue, request: tags.untag(queue, request)),
 }

@@ -39,14 +39,11 @@ class PlannedFault:
     entries: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("number", "times"):
-            value = getattr(self, name)
-            if type(value) is not int:
-                raise ValueError(f"planned fault: {name} is {value!r}; it must be a whole number")
-        for name in ("fault", "action", "queue"):
-            value = getattr(self, name)
-            if not isinstance(value, str) and not (name == "queue" and value is None):
-                raise ValueError(f"planned fault: {name} is {value!r}; it must be a string")
+        for name in ("number", "times", "fault", "action", "queue"):
+            value, is_number = getattr(self, name), name in ("number", "times")
+            if type(value) is not (int if is_number else str) and not (name == "queue" and value is None):
+                form = "a whole number" if is_number else "a string"
+                raise ValueError(f"planned fault: {name} is {value!r}; it must be {form}")
         if not isinstance(self.entries, (list, tuple)) or not all(type(each) is int for each in self.entries):
             raise ValueError(f"planned fault: entries are {self.entries!r}; they must be a list of whole numbers")
         object.__setattr__(self, "entries", tuple(self.entries))

@@ -29,16 +29,11 @@ class LocalQueue:
     def __init__(self, server: LocalQueueServer, name: str) -> None:
         self.name = name
         self.endpoint_url = server.endpoint_url
-        self.url = server.queue_url(name)
+        self.url = self.queue_url = server.queue_url(name)
         self._server = server
 
     def __repr__(self) -> str:
         return f"LocalQueue({self.url!r})"
-
-    @property
-    def queue_url(self) -> str:
-        """The same as `url`."""
-        return self.url
 
     @property
     def client(self) -> Any:

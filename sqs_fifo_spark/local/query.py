@@ -78,7 +78,6 @@ def _items(numbered: Mapping[str, Any]) -> Any:
 
 
 def answer(action: str, request_id: str, content: Mapping[str, Any]) -> str:
-    """Return an answer as XML."""
     result = "".join(_element(name, value, action) for name, value in content.items())
     return (
         f'<?xml version="1.0"?><{action}Response xmlns="http://queue.amazonaws.com/doc/2012-11-05/">'
@@ -88,7 +87,6 @@ def answer(action: str, request_id: str, content: Mapping[str, Any]) -> str:
 
 
 def refusal(request_id: str, error: errors.SqsError) -> str:
-    """Return an error as XML."""
     fault = "Sender" if error.sender_fault else "Receiver"
     content = {"Type": fault, "Code": error.query_code, "Message": error.message}
     inner = "".join(_element(name, value) for name, value in content.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -14,9 +14,8 @@ class Recent(Generic[K, V]):
     """Values under keys, each until its own time. Holds nothing longer than that."""
 
     def __init__(self) -> None:
-        self._values: dict[K, tuple[float, V]] = {}
         # In the order of `until`: all values of one memory are kept equally long.
-        self._to_forget: deque[tuple[float, K]] = deque()
+        self._values: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
         found = self._values.get(key)
@@ -25,16 +24,12 @@ class Recent(Generic[K, V]):
     def remember(self, key: K, value: V, until: float) -> None:
         """Keep `value` under `key` until `until`, in place of the old one. No call names an earlier time."""
         self._values[key] = until, value
-        self._to_forget.append((until, key))
+        self._values.move_to_end(key)
 
     def forget(self, now: float) -> None:
         """Drop values that were to be kept until `now` or earlier."""
-        while self._to_forget and self._to_forget[0][0] <= now:
-            until, key = self._to_forget.popleft()
-            # Another time there means that the key was used anew since.
-            if key in self._values and self._values[key][0] == until:
-                del self._values[key]
+        while self._values and next(iter(self._values.values()))[0] <= now:
+            self._values.popitem(last=False)
 
     def clear(self) -> None:
         self._values.clear()
-        self._to_forget.clear()

@@ -96,7 +96,10 @@ class LocalQueueServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
-        self._endpoint_url = ""
+        self.endpoint_url = ""
+        """The URL to hand to a client on this machine, while the server runs."""
+        self.region = region
+        """The region in queue ARNs, which a client should name."""
 
     def __enter__(self) -> LocalQueueServer:
         self.start()
@@ -104,16 +107,6 @@ class LocalQueueServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def endpoint_url(self) -> str:
-        """The URL to hand to a client on this machine, while the server runs."""
-        return self._endpoint_url
-
-    @property
-    def region(self) -> str:
-        """The region in queue ARNs, which a client should name."""
-        return self._model.region
 
     @cached_property
     def client(self) -> Any:
@@ -160,7 +153,7 @@ class LocalQueueServer:
         started: Future[str] = Future()
         self._thread = threading.Thread(target=self._serve, args=(started,), name="local-queue", daemon=True)
         self._thread.start()
-        self._endpoint_url = started.result()
+        self.endpoint_url = started.result()
 
     def stop(self) -> None:
         """Answer all waiting polls with nothing, close all connections, and end the thread.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -186,12 +186,13 @@ def require_one_region(options: QueueOptions, queue_url: str = "queueUrl") -> No
 
 
 def require_one_base(identity: Identity) -> None:
-    given = _bases_of(identity)
+    require_one(_bases_of(identity), "each says whose credentials are used")
+
+
+def require_one(given: Sequence[str], why: str) -> None:
+    """Raise OptionError if several of the options that exclude each other are given."""
     if len(given) > 1:
-        raise OptionError(
-            f"options '{given[0]}' and '{given[1]}' are both given, and each says whose credentials are used. Give one "
-            "of them."
-        )
+        raise OptionError(f"options '{given[0]}' and '{given[1]}' are both given, and {why}. Give one of them.")
 
 
 def require_s3(options: ConnectionOptions, *, or_else: str = "", **locations: str | None) -> None:

@@ -10,11 +10,9 @@ if TYPE_CHECKING:
     from typing_extensions import Required
 
 
-class ReadKeywords(TypedDict, total=False):
-    """The options of a source."""
+class _CallKeywords(TypedDict, total=False):
+    """The options of both sides."""
 
-    queue_url: str
-    journal_location: Required[str]
     queue_owner_account_id: str
     region: str
     endpoint_url: str
@@ -30,6 +28,13 @@ class ReadKeywords(TypedDict, total=False):
     sts_endpoint: str
     journal_credentials: Literal["queue", "chain"]
     journal_endpoint_url: str
+
+
+class ReadKeywords(_CallKeywords, total=False):
+    """The options of a source."""
+
+    queue_url: str
+    journal_location: Required[str]
     queue_urls: str | Sequence[str]
     queue_name_prefix: str
     queue_discovery_seconds: int
@@ -51,7 +56,7 @@ class ReadKeywords(TypedDict, total=False):
     fail_on_data_loss: bool
 
 
-class WriteKeywords(TypedDict, total=False):
+class WriteKeywords(_CallKeywords, total=False):
     """The options of a sink."""
 
     queue_url: Required[str]
@@ -70,18 +75,3 @@ class WriteKeywords(TypedDict, total=False):
     txn_app_id: str
     txn_version: int
     max_calls_per_second: int
-    queue_owner_account_id: str
-    region: str
-    endpoint_url: str
-    service_credential: str
-    credentials_provider: str
-    profile: str
-    aws_access_key_id: str
-    aws_secret_access_key: str
-    aws_session_token: str
-    role_arn: str
-    role_session_name: str
-    role_external_id: str
-    sts_endpoint: str
-    journal_credentials: Literal["queue", "chain"]
-    journal_endpoint_url: str

@@ -10,6 +10,7 @@ from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.option_rules import option
 from sqs_fifo_spark.options.connection import (
     ConnectionOptions,
+    require_one,
     require_one_account,
     require_one_base,
     require_one_region,
@@ -176,11 +177,8 @@ def require_sink(options: SinkOptions) -> None:
 
 def _require_bad_records(options: SinkOptions) -> None:
     path, queue = options.bad_records_path, options.bad_records_queue_url
-    if path is not None and queue is not None:
-        raise OptionError(
-            "options 'badRecordsPath' and 'badRecordsQueueUrl' are both given, and a refused row goes to one place. "
-            "Give one of them."
-        )
+    ways = {"badRecordsPath": path, "badRecordsQueueUrl": queue}
+    require_one([name for name, way in ways.items() if way is not None], "a refused row goes to one place")
     if options.bad_records_group == "hold" and options.order == "batch":
         raise OptionError(
             "option 'badRecordsGroup' is 'hold', and 'order' is 'batch', which may send a row in one call with a "

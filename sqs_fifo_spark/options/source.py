@@ -10,6 +10,7 @@ from sqs_fifo_spark.option_rules import option
 from sqs_fifo_spark.options.connection import (
     ConnectionOptions,
     QueueOptions,
+    require_one,
     require_one_account,
     require_one_base,
     require_one_region,
@@ -204,22 +205,10 @@ def require_source(options: SourceOptions) -> None:
             f"option 'maxPayloadBytes' is '{options.max_payload_bytes}'; it must be at most {_MAX_PAYLOAD} (512m), so "
             "that a partition's bodies fit into one array of Arrow. Lower it."
         )
-    _require_share(
-        "heartbeatSeconds",
-        options.heartbeat_s,
-        options.visibility_timeout_s,
-        3,
-        "a third",
-        "so that two failed renewals can be retried before SQS hands the messages to somebody else",
-    )
-    _require_share(
-        "maxFetchSeconds",
-        options.max_fetch_s,
-        options.visibility_timeout_s,
-        2,
-        "half",
-        "so that what was received can be written to the journal while it is still held",
-    )
+    why = "so that two failed renewals can be retried before SQS hands the messages to somebody else"
+    _require_share("heartbeatSeconds", options.heartbeat_s, options.visibility_timeout_s, 3, "a third", why)
+    why = "so that what was received can be written to the journal while it is still held"
+    _require_share("maxFetchSeconds", options.max_fetch_s, options.visibility_timeout_s, 2, "half", why)
     if options.delete_after == "journal" and options.max_bytes_per_trigger > MAX_PARTITION_BYTES:
         raise OptionError(
             f"option 'maxBytesPerTrigger' is '{options.max_bytes_per_trigger}'; with deleteAfter=journal it must be "
@@ -234,12 +223,7 @@ def _require_one_way_to_queues(options: SourceOptions) -> None:
         "queueUrls": options.queue_urls,
         "queueNamePrefix": options.queue_name_prefix,
     }
-    given = [name for name, value in ways.items() if value]
-    if len(given) > 1:
-        raise OptionError(
-            f"options '{given[0]}' and '{given[1]}' are both given, and each says which queues are read. Give one of "
-            "them."
-        )
+    require_one([name for name, value in ways.items() if value], "each says which queues are read")
     if options.queue_name_prefix is not None and options.queue_owner_account_id is not None:
         raise OptionError(
             "options 'queueNamePrefix' and 'queueOwnerAccountId' are both given, but SQS lists the queues of the "

@@ -103,7 +103,6 @@ class OptionTable:
 
 
 def _value(option: Option, written: str | None) -> Any:
-    """Return the value as the options have it. Raises OptionError."""
     value = "" if written is None else str(written).strip()
     if not value:
         raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
