@@ -408,10 +408,6 @@ def test_one_partition_can_take_over_as_much_as_a_journal_may_have_alone() -> No
 @pytest.mark.parametrize(
     ("origin", "region"),
     [
-        ("https://eu-west-1.queue.amazonaws.com", "eu-west-1"),
-        ("https://cn-north-1.queue.amazonaws.com.cn", "cn-north-1"),
-        ("https://vpce-0a1b2c3d4e5f-6g7h8i9j.sqs.us-east-1.vpce.amazonaws.com", "us-east-1"),
-        ("https://vpce-0a1b-6g7h-eu-central-1a.sqs.eu-central-1.vpce.amazonaws.com", "eu-central-1"),
         ("https://queue.amazonaws.com", "us-east-1"),
         ("http://localhost:9324", None),
         ("http://127.0.0.1:4566", None),
@@ -420,10 +416,7 @@ def test_one_partition_can_take_over_as_much_as_a_journal_may_have_alone() -> No
     ],
 )
 def test_region_and_endpoint_come_from_the_url(origin: str, region: str | None) -> None:
-    """Also from the older forms of a queue's host, and from those of VPC endpoints; more of AWS's are below.
-
-    A host outside AWS has no region that AWS knows, and the calls go there.
-    """
+    """A host outside AWS has no region that AWS knows, and the calls go there. AWS's other hosts are below."""
     options = parse(queueUrl=f"{origin}/{'123456789012' if region else 'queues'}/bids.fifo")
     assert options.region == region
     if region is None:

@@ -40,14 +40,6 @@ def queue_for(action: str, server: LocalQueueServer, name: str) -> SourceOptions
 
 
 @each_way
-def test_a_right_queue_is_asked_once_in_a_process(server: LocalQueueServer, action: str) -> None:
-    """However often Spark plans the same frame."""
-    for _ in range(3):
-        look_at_queue(queue_for(action, server, "bids.fifo"))
-    assert server.requests.counts() == {action: 1}
-
-
-@each_way
 @pytest.mark.parametrize(
     ("name", "deny", "error", "said"),
     [

@@ -36,12 +36,6 @@ def test_show_lists_the_journals_of_the_queues(rig: Rig) -> None:
     assert last == f"for one of them: sqs-fifo-spark journal show --journal-location {rig.location}/queues/{keys[0]}"
 
 
-def test_the_command_that_show_names_works(rig: Rig) -> None:
-    read_queues(rig, "bids", "lots")
-    command = output_of(rig.on_journal("show")).splitlines()[-1].rpartition("sqs-fifo-spark ")[2]
-    assert "up to epoch 0" in output_of(rig.run(*command.split()))
-
-
 def test_show_gives_programs_all_of_each_journal(rig: Rig) -> None:
     """As it does of one, and the key."""
     keys = read_queues(rig, "bids", "lots")

@@ -169,14 +169,6 @@ def test_history_goes_on_in_the_dead_letter_queue(caller: Caller) -> None:
     ]
 
 
-def test_history_notices_what_time_did_to_a_queue_that_nobody_asked(caller: Caller) -> None:
-    """Asking is enough: the lapse need not be met by a receive first."""
-    message_id = caller.send("1")
-    caller.receive(VisibilityTimeout=10)
-    caller.server.advance(10)
-    assert caller.kinds(message_id) == ["sent", "received", "lapsed"]
-
-
 def test_message_that_nobody_knows_has_no_history(caller: Caller) -> None:
     """Not found, with the id in the line."""
     assert caller.local("messages/nobody") == (404, {"error": "nothing is known of a message 'nobody'"})

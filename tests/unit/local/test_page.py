@@ -5,12 +5,9 @@ from __future__ import annotations
 import http.client
 import logging
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from contextlib import closing
 from html import unescape
-from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -20,7 +17,6 @@ from tests.manual_clock import ManualClock
 from tests.unit.local.caller import Caller
 
 MARKUP = "<i>&amp;\"'"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Browser:
@@ -248,21 +244,3 @@ def test_name_to_listen_on_is_its_own() -> None:
     """A queue that is started with `--host` and a name may be called by that name."""
     assert guard.refusal({"Host": "SQS.example:9324"}, "sqs.example") is None
     assert "start it with --host" in str(guard.refusal({"Host": "sqs.example:9324"}, "127.0.0.1"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
-def test_browser_shows_the_page(caller: Caller, tmp_path: Path) -> None:
-    """A real one: markup in a body becomes no element, and it asks for nothing but the page."""
-    caller.send(MARKUP)
-    flags = ["--headless", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    done = subprocess.run(
-        [str(CHROMIUM), *flags, f"{caller.server.endpoint_url}/"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "<td>&lt;i&gt;&amp;amp;\"'</td>" in done.stdout
-    assert done.stdout.count("<form ") == 3
-    assert caller.server.requests.counts() == {"SendMessage": 1}

@@ -68,27 +68,6 @@ def test_the_driver_learns_its_query_from_the_first_epoch_on(world: World) -> No
     assert query.driver.query == "6e0"
 
 
-def test_a_group_that_another_consumer_blocks_shows_as_waiting(world: World) -> None:
-    """The query finds nothing, and is idle."""
-    query = Query(world).resume()
-    query.drain()
-    world.send(*(f"a{number}" for number in range(1, 21)))
-    world.receive_elsewhere(1, 100 * VISIBILITY_S)
-    world.clock.advance(COUNTED_EVERY_S)
-    assert not query.trigger()
-    assert queue_figures(query) == (19, 1, 0)
-
-
-@in_both_modes
-def test_what_the_queue_has_at_the_end_of_a_run_is_what_it_shows(world: World) -> None:
-    """Nothing, once all is drained: not what was there when the last micro-batch was announced."""
-    world.send(*(f"{group}{number}" for group in "abc" for number in range(1, 8)))
-    query = Query(world).resume()
-    query.drain()
-    assert not query.trigger()
-    assert queue_figures(query) == (0, 0, 0)
-
-
 def test_an_idle_query_counts_when_it_begins_to_be_idle_and_then_once_a_minute(world: World) -> None:
     """Where Spark asks for figures: each time costs a request."""
     world.send("a1")

@@ -106,15 +106,6 @@ def test_credentials_that_were_missing_once_are_looked_for_again(rig: Rig, monke
 
 
 @pytest.mark.usefixtures("own_clients")
-def test_no_credentials_is_access_denied(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any credentials in the chain the line says where they may come from."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    with raises_one_line(AccessDeniedError, match="no usable AWS credentials"):
-        rig.queue.describe()
-
-
-@pytest.mark.usefixtures("own_clients")
 def test_no_region_is_an_option_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """When neither the URL nor the chain names a region, `region` is asked for."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):

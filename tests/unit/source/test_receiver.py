@@ -88,16 +88,6 @@ def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> No
 
 
 @in_both_modes
-def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
-    """The last batch of a burst is committed and deleted though nothing more is sent."""
-    query = world.served("a1")
-    began_at = world.clock.now()
-    assert query.trigger()
-    assert world.clock.now() == began_at, "it waited for a long poll"
-    assert world.depth() == (0, 0)
-
-
-@in_both_modes
 def test_idle_queue_makes_no_micro_batch(world: World) -> None:
     """With nothing to do `latest_offset` blocks for one long poll and returns its start."""
     query = Query(world)
