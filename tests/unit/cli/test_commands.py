@@ -74,17 +74,13 @@ def test_exit_statuses_stand_in_the_help() -> None:
         (["peek", "--frob"], "See 'sqs-fifo-spark peek --help'."),
         (["peek"], "option 'queueUrl' is missing."),
         (["peek", "--queue-url", "a/b"], "option 'queueUrl' is 'a/b'; it must be a queue's URL, ARN, or name, such as"),
-        (["peek", "--queue-url", "https://h/1/bids"], "a standard queue"),
-        (["peek", "--queue-url", "https://h/1/b.fifo", "--role-external-id", "xy"], "is given without 'roleArn'"),
         (["journal", "show"], "Missing option '--journal-location'."),
-        (["journal", "show", "--journal-location", "here"], "a path must be absolute"),
         *(
             (["journal", "show", "--journal-location", wrong], "'journalLocation' holds line breaks or other")
             for wrong in ("/a\nb", "s3://a/b\nc", "/no\udcff-utf-8")
         ),
         (["journal", "show", "--journal-location", ""], "'journalLocation' is empty"),
         (["journal", "show", "--journal-location", "/tmp/x", "--role-arn", "x"], "option 'roleArn' is 'x'"),
-        (["send", "--queue-url", "https://h/1/b.fifo"], "give either --body or --file."),
         (["doctor", "--queue-url", "https://h/1/b.fifo", "--role", "x"], "'x' is not one of"),
         (["doctor", "--queue-url", "https://h/1/b.fifo", "--journal-location", "x"], "a path must be absolute"),
     ],

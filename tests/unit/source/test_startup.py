@@ -13,7 +13,6 @@ import pytest
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import (
     DataLossError,
-    JournalCorruptError,
     JournalMismatchError,
     JournalUnavailableError,
     QueueNotFoundError,
@@ -84,18 +83,6 @@ def a_journal_of_another_queue(rig: Rig) -> Driver:
     return rig.driver(queueUrl=rig.create("other.fifo"))
 
 
-def a_journal_of_a_later_format(rig: Rig) -> Driver:
-    rig.journal.mkdir()
-    (rig.journal / "journal.json").write_text('{"format": 99, "journal": "x", "queueArn": "y"}')
-    return rig.driver()
-
-
-def a_damaged_journal(rig: Rig) -> Driver:
-    rig.journal.mkdir()
-    (rig.journal / "journal.json").write_text("not JSON")
-    return rig.driver()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "error", "says"),
@@ -104,8 +91,6 @@ def a_damaged_journal(rig: Rig) -> Driver:
         (an_unwritable_journal, JournalUnavailableError, "cannot write"),
         (a_file_where_the_journal_should_be, JournalUnavailableError, "Not a directory"),
         (a_journal_of_another_queue, JournalMismatchError, "belongs to the queue 'arn:aws:sqs:us-east-1:.+:bids.fifo'"),
-        (a_journal_of_a_later_format, JournalMismatchError, "has format 99"),
-        (a_damaged_journal, JournalCorruptError, "journal.json"),
     ],
 )
 def test_what_is_wrong_is_told_before_the_first_receive(
