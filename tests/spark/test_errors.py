@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -104,20 +103,3 @@ def test_asynchronous_progress_tracking_is_refused(rig: Rig) -> None:
         line = _own_line(str(query.exception()))
     assert re.fullmatch(r"OptionError: Spark plans epoch 2 .+ 'asyncProgressTrackingEnabled'\. .+", line)
     assert sum(rig.depth()) == 30
-
-
-def test_a_journal_that_is_gone_stops_the_query_until_the_user_gives_it_up(rig: Rig) -> None:
-    """The checkpoint refers to epochs that only it held; `failOnDataLoss=false` takes what the queue still holds."""
-    rig.send(50, groups=5)
-    with rig.to_parquet(rig.source()) as query:
-        rig.drain(query)
-    shutil.rmtree(rig.journal)
-    with rig.to_parquet(rig.source()) as query:
-        line = _own_line(failure(query))
-    assert re.fullmatch(
-        rf"DataLossError: '{re.escape(str(rig.journal))}' holds no journal, .+ set failOnDataLoss to false; .+", line
-    )
-    rig.send(50, groups=5)
-    with rig.to_parquet(rig.source(failOnDataLoss="false")) as query:
-        rig.drain(query)
-    assert_each_once((row.message_id for row in rig.rows()), rig.sent)

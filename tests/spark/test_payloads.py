@@ -1,8 +1,7 @@
-"""Large bodies on S3, as AWS's own extended client sends them, in Spark; and what bad pointers get."""
+"""Large bodies on S3, as AWS's own extended client sends them, in Spark."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +31,6 @@ class Bucket:
     def held(self) -> list[str]:
         return [each["Key"] for each in self.s3.list_objects_v2(Bucket="bodies").get("Contents", ())]
 
-    def put(self, key: str, text: bytes) -> None:
-        self.s3.put_object(Bucket="bodies", Key=key, Body=text)
-
     def client(self, rig: Rig, *, is_legacy: bool) -> Any:
         sqs = extended_session(**KEYS).client("sqs", endpoint_url=rig.server.endpoint_url)
         sqs.s3_client, sqs.large_payload_support, sqs.use_legacy_attribute = self.s3, "bodies", is_legacy
@@ -59,17 +55,10 @@ def bucket(endpoint: str) -> Iterator[Bucket]:
     made.s3.delete_bucket(Bucket="bodies")
 
 
-def send_pointer(rig: Rig, key: str, *, size: object = 1, number: int = 0) -> None:
-    body = ["software.amazon.payloadoffloading.PayloadS3Pointer", {"s3BucketName": "bodies", "s3Key": key}]
-    given = {"QueueUrl": rig.url, "MessageGroupId": "lot", "MessageDeduplicationId": f"{key}-{number}"}
-    attributes = {"ExtendedPayloadSize": {"DataType": "Number", "StringValue": str(size)}}
-    rig.call("SendMessage", **given, MessageBody=json.dumps(body), MessageAttributes=attributes)
-
-
 def read(rig: Rig, rows: list[dict[str, Any]], **options: str) -> Any:
     fields = "messageId STRING, messageGroupId STRING, sequenceNumber STRING, body STRING, payloadBucket STRING"
     attributes = "MAP<STRING, STRUCT<dataType: STRING, stringValue: STRING, binaryValue: BINARY>>"
-    schema = f"{fields}, payloadKey STRING, payloadError STRING, messageAttributes {attributes}"
+    schema = f"{fields}, payloadKey STRING, messageAttributes {attributes}"
     frame = rig.spark.readStream.format("sqsfifo").schema(schema).options(**rig.options(**options)).load()
     return rig.to_function(frame, lambda df, _: rows.extend(row.asDict(recursive=True) for row in df.collect()))
 
@@ -123,34 +112,3 @@ def test_the_pages_recipe_has_large_bodies_go_over_s3_and_come_back(rig: Rig, bu
     with rig.to_function(lengths, lambda frame, _: rows.extend(map(tuple, frame.collect()))) as query:
         rig.drain(query)
     assert sorted(rows) == [("1", 5), ("2", 2_000_000)]
-
-
-def test_bad_payloads_may_come_as_null_with_the_reason(rig: Rig, bucket: Bucket) -> None:
-    """They are never deleted, and what stands around them comes whole; nor is a lookalike touched."""
-    bucket.put("text", b"good")
-    bucket.put("lies", b"more than it says")
-    bucket.put("/slash", b"another")
-    bucket.put("slash", b"not this one")
-    bucket.put("binary", b"\xff\xfe")
-    bucket.put("large", b"x" * 2000)
-    sent = {"text": 4, "lies": 1, "/slash": "12e3", "missing": 7, "binary": 2, "large": 2000}
-    for key, size in sent.items():
-        send_pointer(rig, key, size=size)
-    lookalike = '["software.amazon.payloadoffloading.PayloadS3Pointer", {"s3BucketName": "bodies", "s3Key": "text"}]'
-    ids = {"MessageGroupId": "lot", "MessageDeduplicationId": "lookalike"}
-    rig.call("SendMessage", QueueUrl=rig.url, MessageBody=lookalike, **ids)
-    rows: list[dict[str, Any]] = []
-    given = bucket.options(payloadErrors="null", maxPayloadBytes="1000", deletePayloads="true")
-    with read(rig, rows, **given) as query:
-        rig.drain(query)
-        wait_until(lambda: len(bucket.held()) == 3, LONG_S, "payloads are deleted")
-    rows.sort(key=lambda row: int(row["sequenceNumber"]))
-    assert [row["body"] for row in rows] == ["good", "more than it says", "another", None, None, None, lookalike]
-    assert [row["payloadError"] for row in rows] == [
-        *(None, None, None),
-        "it is missing",
-        "it is not UTF-8",
-        "it has more than the 1,000 bytes of maxPayloadBytes",
-        None,
-    ]
-    assert sorted(bucket.held()) == ["binary", "large", "slash"]

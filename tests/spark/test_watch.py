@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -109,17 +108,3 @@ def test_a_run_has_a_bar_while_it_lasts_and_a_plot_of_its_lag_afterwards(
     (plot,) = plots
     assert plot["waitingMessages"].iloc[-1] == 0
     assert plot["oldestMessageAgeSeconds"].isna().tolist() == [True, *[False] * (len(plot) - 1)]
-
-
-def test_the_bar_of_a_query_that_fails_ends_with_its_error(rig: Rig) -> None:
-    """Nobody has to ask the query afterwards."""
-    rig.send(1)
-
-    def fail(frame: DataFrame, batch_id: int) -> None:
-        raise ValueError("my own reason")
-
-    with (
-        rig.to_function(rig.source(), fail) as query,
-        pytest.raises(StreamingQueryException, match="my own reason"),
-    ):
-        sqs_fifo_spark.show_progress(query)

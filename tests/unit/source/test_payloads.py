@@ -132,9 +132,16 @@ def test_a_missing_payload_fails_its_task_in_one_line_and_nothing_is_served(worl
 
 
 @in_both_modes_as_null
-@pytest.mark.parametrize("payload", [None, b"\xff", b"x" * 100], ids=["missing", "no text", "too large"])
-def test_with_null_a_bad_payload_is_a_null_body_and_is_kept(
-    world: World, bodies: Bodies, payload: bytes | None
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (None, "it is missing"),
+        (b"\xff", "it is not UTF-8"),
+        (b"x" * 100, "it has more than the 50 bytes of maxPayloadBytes"),
+    ],
+)
+def test_with_null_a_bad_payload_is_a_null_body_that_says_why_and_is_kept(
+    world: World, bodies: Bodies, payload: bytes | None, why: str
 ) -> None:
     """Messages behind it come, and are deleted."""
     world.options = replace(world.options, max_payload_bytes=50)
@@ -142,7 +149,11 @@ def test_with_null_a_bad_payload_is_a_null_body_and_is_kept(
     bodies.objects.pop("a1")
     if payload is not None:
         bodies.objects["a1"] = payload
-    Query(world).drain()
+    query, (plan, *_) = world.planned()
+    rows = world.read(plan)
+    name = world.store.under("epochs/00000000000000000001/0")[0]
+    assert decode(world.store.objects[name], name).rows.column("payloadError").to_pylist() == [why, None]
+    query.finish(rows)
     assert served(world) == ["", "a2"]
     assert bodies.objects == ({} if payload is None else {"a1": payload})
 
