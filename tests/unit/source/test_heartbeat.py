@@ -29,6 +29,7 @@ from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.task.partition import serve
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
+from tests.unit.sending import Panic
 from tests.unit.source.leases import HEARTBEAT_S, OPTIONS, ModelQueue
 
 pytestmark = pytest.mark.law("source-7")
@@ -124,10 +125,6 @@ def test_a_check_meets_what_sqs_refuses_however_long_the_journal_takes(
     heartbeat._failures["sqs-fifo-heartbeat"] = AccessDeniedError("AWS denied it")
     with pytest.raises(AccessDeniedError):
         heartbeat.check()
-
-
-class Panic(BaseException):
-    """As native code raises it."""
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("AWS denied the journal"), Panic()], ids=["error", "panic"])

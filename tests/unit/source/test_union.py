@@ -30,6 +30,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.offsets import Offsets
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import WRAPPED, Query, World
+from tests.unit.sending import Panic
 
 SOON_S = 10.0
 """Longer than anything here takes, unless it hangs."""
@@ -199,10 +200,6 @@ class Rig:
 
 def places(offsets: Offsets) -> dict[str, int]:
     return {url.rpartition("/")[2].removesuffix(".fifo"): offset.epoch for _, url, offset in offsets}
-
-
-class Panic(BaseException):
-    """As the store's native code raises it."""
 
 
 def soon(call: Callable[[], Any]) -> Any:
