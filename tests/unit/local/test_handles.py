@@ -51,6 +51,16 @@ def test_handle_that_no_longer_holds_a_message_is_refused(queue: ModelQueue, fat
         queue.delete(new)
 
 
+def test_change_that_lapsed_or_passes_twelve_hours_has_awss_words(queue: ModelQueue) -> None:
+    """`conformance` takes another code for the first, too, for both were seen."""
+    queue.send()
+    message = queue.receive(VisibilityTimeout=1)[0]
+    queue.clock.advance(0.5)
+    assert refused(queue.hide, message, 43_200).message.endswith("is beyond the limit [43200 seconds]")
+    queue.clock.advance(0.5)
+    assert refused(queue.hide, message, 10).shape == "MessageNotInflight"
+
+
 def test_delete_with_a_handle_from_before_a_move_is_refused_as_expired() -> None:
     """A message in the dead-letter queue is not deleted, and no old handle says that it is."""
     source, dead = redriven(1)
