@@ -85,6 +85,12 @@ def test_type_of_a_queue_cannot_be_modified(queue: ModelQueue, written: str) -> 
         assert str(refused(plain.set, FifoQueue=value)) == "InvalidAttributeName: Unknown Attribute FifoQueue."
 
 
+def test_creating_a_queue_otherwise_once_more_has_awss_two_names(queue: ModelQueue) -> None:
+    """`conformance` takes either of them."""
+    error = refused(queue.another, queue.name, VisibilityTimeout="31")
+    assert (error.shape, error.query_code) == ("QueueNameExists", "QueueAlreadyExists")
+
+
 @pytest.mark.parametrize(
     ("name", "attributes"),
     [
@@ -210,6 +216,20 @@ def test_tagging_with_nothing_is_missing_parameter(queue: ModelQueue, action: st
 
 
 # Any request
+
+
+@pytest.mark.parametrize(
+    ("ids", "code"),
+    [
+        (["a", "a"], "BatchEntryIdsNotDistinct"),
+        ([str(number) for number in range(11)], "TooManyEntriesInBatchRequest"),
+        (["a:b"], "InvalidBatchEntryId"),
+    ],
+)
+def test_batch_of_a_wrong_form_has_the_code_of_the_older_protocol(queue: ModelQueue, ids: list[str], code: str) -> None:
+    """`conformance` compares codes without their prefix."""
+    error = refused(queue.call, "DeleteMessageBatch", Entries=[{"Id": each, **a_message()} for each in ids])
+    assert error.query_code == f"AWS.SimpleQueueService.{code}"
 
 
 def test_actions_are_those_that_are_listed(queue: ModelQueue) -> None:
