@@ -146,11 +146,14 @@ def test_a_prefix_without_queues_is_a_warning(server: LocalQueueServer, caplog: 
     assert "asks again every 7 s" in caplog.text
 
 
-def test_a_prefix_that_has_too_many_queues_is_refused(
+def test_a_prefix_that_may_not_be_listed_or_has_too_many_queues_is_refused(
     server: LocalQueueServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_list, "MOST_QUEUES", 0)
     with raises_one_line(OptionError, match="the names of 1 FIFO queues begin so"):
+        look_at_all(server, queueNamePrefix="bids")
+    server.faults = Faults(deny=frozenset({"ListQueues"}))
+    with raises_one_line(AccessDeniedError, match="Grant the permission 'sqs:ListQueues'"):
         look_at_all(server, queueNamePrefix="bids")
 
 

@@ -73,8 +73,20 @@ def test_people_read_a_line_for_each_check(rig: Rig) -> None:
     assert result.exit_code == Status.PROBLEM
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("failure")]
     assert line.startswith("failure  sqs:DeleteMessage: denied. Grant sqs:DeleteMessage on the queue: ")
-    assert "conf/iam-source.json and conf/iam-sink.json are policies" in line
     assert all(line.split()[0] in ("ok", "warning", "failure") for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("denied", "check", "role"),
+    [("ReceiveMessage", RECEIVES, "source"), ("SendMessageBatch", SENDS, "sink")],
+)
+def test_a_denied_action_is_named_with_its_remedy(rig: Rig, denied: str, check: str, role: str) -> None:
+    """And all else is still looked at."""
+    rig.server.faults = Faults(deny=frozenset({denied}))
+    findings = found(rig, "--role", role, status=Status.PROBLEM)
+    assert levels(findings, "failure") == {check}
+    assert "conf/iam-source.json and conf/iam-sink.json are policies" in findings[check][1]
+    assert check in findings[check][1]
 
 
 def test_no_message_is_touched(rig: Rig) -> None:
