@@ -89,19 +89,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark for all tests, with two cores and everything on this machine."""
-    from pyspark.sql import SparkSession
+    from tests.helpers import spark_builder
 
     home = tmp_path_factory.mktemp("spark")
     builder = (
-        SparkSession.builder.master("local[2]")
+        spark_builder("local[2]", home)
         .appName("sqs-fifo-spark tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .config("spark.local.dir", str(home / "local"))
         .config("spark.log.level", "ERROR")
     )
     with pytest.MonkeyPatch.context() as patch:

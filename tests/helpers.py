@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.file_store import FileStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PAUSE_S = 0.02
 
@@ -54,6 +57,20 @@ def depth(get_queue_attributes: Callable[..., Any], queue_url: str) -> tuple[int
     answer = get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)
     visible, in_flight = (int(answer["Attributes"][name]) for name in names)
     return visible, in_flight
+
+
+def spark_builder(master: str, home: Path) -> SparkSession.Builder:
+    """Return the builder of a session that shows nothing, listens on this machine only, and has its files in `home`."""
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(home / "local"))
+    )
 
 
 def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -97,6 +114,18 @@ def moto_server() -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
+
+
+@contextmanager
+def moto_bucket(name: str) -> Iterator[str]:
+    """Serve moto's S3 with a bucket of this name, at the URL that is returned."""
+    import boto3
+
+    with moto_server() as url:
+        s3 = boto3.client("s3", endpoint_url=url)
+        s3.create_bucket(Bucket=name)
+        s3.close()
+        yield url
 
 
 @contextmanager

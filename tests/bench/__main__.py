@@ -19,9 +19,22 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+from tests.bench import plan
+from tests.bench.latency import LATENCY_WAYS
+from tests.bench.measure import compare
 from tests.bench.model import Bench, Comparison, Entrant
+from tests.bench.payload_store import payload_store
+from tests.bench.peers import PEERS, has_awscrt, install_node_packages
+from tests.bench.processes import adopt_orphans
+from tests.bench.queue_process import queue_process
+from tests.bench.report import Report
+from tests.bench.sessions import Sessions
+from tests.bench.slow_s3 import slow_s3
+from tests.bench.spark_ways import SPARK_WAYS
+from tests.conftest import pytest_configure
 
 ROOT = Path(__file__).resolve().parents[2]
 S3_DELAY_MS = 30.0
@@ -31,8 +44,6 @@ PAYLOAD_DELAY_MS = 20.0
 def main() -> int:
     """Run the comparisons, write report, figures and plots, print the report, and return 0."""
     args = _arguments()
-    from tests.bench import plan, report
-
     if args.suite:
         comparisons = plan.full() if args.suite == "full" else plan.quick()
         topics = args.only.split(",") if args.only else plan.TOPICS
@@ -42,21 +53,12 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     command = "python -m tests.bench " + " ".join(sys.argv[1:])
     with ExitStack() as stack:
-        bench, missing = set_up(stack, {way for each in comparisons for way in _ways(each)} | _topics(comparisons))
-        _run(bench, comparisons, missing, report.Report(command, args.out))
+        bench, missing = set_up(stack, {entrant.way for each in comparisons for entrant in each.entrants})
+        _run(bench, comparisons, missing, Report(command, args.out))
     return 0
 
 
-def _run(bench: Bench, comparisons: list[Comparison], missing: dict[str, str], report: object) -> None:
-    from dataclasses import replace
-
-    from tests.bench.latency import LATENCY_WAYS
-    from tests.bench.measure import compare
-    from tests.bench.peers import PEERS
-    from tests.bench.report import Report
-    from tests.bench.spark_ways import SPARK_WAYS
-
-    assert isinstance(report, Report)
+def _run(bench: Bench, comparisons: list[Comparison], missing: dict[str, str], report: Report) -> None:
     for comparison in comparisons:
         there = tuple(each for each in comparison.entrants if each.way not in missing)
         ways = LATENCY_WAYS if comparison.rate else {**PEERS, **SPARK_WAYS}
@@ -107,44 +109,28 @@ def _own(args: argparse.Namespace) -> Comparison:
     )
 
 
-def _ways(comparison: Comparison) -> set[str]:
-    return {entrant.way for entrant in comparison.entrants}
-
-
-def _topics(comparisons: list[Comparison]) -> set[str]:
-    return {"s3" for each in comparisons for entrant in each.entrants if entrant.way.endswith("-s3")}
-
-
-def set_up(stack: ExitStack, needs: set[str]) -> tuple[Bench, dict[str, str]]:
+def set_up(stack: ExitStack, ways: set[str]) -> tuple[Bench, dict[str, str]]:
     """Set up what the ways need, and return it with those that are missing, and why."""
-    from tests.bench.payload_store import payload_store
-    from tests.bench.peers import has_awscrt, install_node_packages
-    from tests.bench.processes import adopt_orphans
-    from tests.bench.queue_process import queue_process
-    from tests.bench.sessions import Sessions
-    from tests.bench.slow_s3 import slow_s3
-    from tests.conftest import pytest_configure
-
     pytest_configure()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     adopt_orphans()
     missing: dict[str, str] = {}
-    if "awscrt" in needs and not has_awscrt():
+    if "awscrt" in ways and not has_awscrt():
         missing["awscrt"] = "the extra `bench` is not installed"
     node = ROOT / "artifacts" / "bench-node"
-    if "node" in needs and (why := install_node_packages(node)):
+    if "node" in ways and (why := install_node_packages(node)):
         missing["node"] = why
     for way, why in missing.items():
         print(f"without {way}: {why}", file=sys.stderr)
     home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sqs-fifo-bench-")))
     queue = stack.enter_context(queue_process())
     uncounted = {queue.pid}
-    if "s3" in needs:
+    if any(way.endswith("-s3") for way in ways):
         # Before the JVM, whose workers inherit it.
         os.environ["AWS_ENDPOINT_URL_S3"], pid = stack.enter_context(slow_s3(S3_DELAY_MS))
         uncounted.add(pid)
     payloads = ""
-    if any(way.endswith("-pointers") for way in needs):
+    if any(way.endswith("-pointers") for way in ways):
         payloads, pid = stack.enter_context(payload_store(PAYLOAD_DELAY_MS))
         uncounted.add(pid)
     sessions = Sessions(home)

@@ -13,13 +13,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from pathlib import Path
 
 from tests.bench.figures import paired, percentile
 from tests.bench.model import Run
-from tests.bench.report import machine, table
+from tests.bench.report import machine, median, table
 
 ROOT = Path(__file__).resolve().parents[2]
 Rounds = dict[str, list[Run]]
@@ -72,10 +72,10 @@ def _figures(runs: Sequence[Run], first: Sequence[Run]) -> list[str]:
     triggers = [each for run in runs for each in run.triggers_s]
     quantiles = [percentile(latencies, share) for share in (0.5, 0.99)]
     return [
-        f"{_median(runs, lambda run: run.per_second):,.0f}",
-        f"{paired(_speeds(first), _speeds(runs)).median:.2f}",
-        f"{_median(runs, lambda run: run.cpu_per_thousand_s):.3f}",
-        "" if runs[0].first_s is None else f"{_median(runs, lambda run: run.first_s or 0):.1f}",
+        f"{median(runs, lambda run: run.per_second):,.0f}",
+        f"{statistics.median(paired(_speeds(first), _speeds(runs))):.2f}",
+        f"{median(runs, lambda run: run.cpu_per_thousand_s):.3f}",
+        "" if runs[0].first_s is None else f"{median(runs, lambda run: run.first_s or 0):.1f}",
         ", ".join(f"{each * 1000:,.0f}" for each in quantiles) if latencies else "",
         f"{quantiles[1] / statistics.median(triggers):.2f}" if triggers else "",
     ]
@@ -84,15 +84,11 @@ def _figures(runs: Sequence[Run], first: Sequence[Run]) -> list[str]:
 def _beside(own: Sequence[Run], other: Sequence[Run]) -> list[str]:
     speed = paired(_speeds(other), _speeds(own))
     cpu = paired(*([run.cpu_per_thousand_s for run in runs] for runs in (other, own)))
-    return [f"{ratio.median:.2f} ({' '.join(f'{each:.2f}' for each in ratio.each)})" for ratio in (speed, cpu)]
+    return [f"{statistics.median(each):.2f} ({' '.join(f'{ratio:.2f}' for ratio in each)})" for each in (speed, cpu)]
 
 
 def _speeds(runs: Sequence[Run]) -> list[float]:
     return [run.per_second for run in runs]
-
-
-def _median(runs: Sequence[Run], figure: Callable[[Run], float]) -> float:
-    return statistics.median(figure(run) for run in runs)
 
 
 if __name__ == "__main__":

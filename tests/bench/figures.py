@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -16,23 +15,12 @@ def percentile(values: Collection[float], share: float) -> float:
     return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
 
 
-@dataclass(frozen=True)
-class Ratios:
-    """Ratios of one way to another, round by round: over 1 is more than the other."""
-
-    each: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.each) if self.each else math.nan
-
-
-def paired(first: Sequence[float], own: Sequence[float]) -> Ratios:
-    """Return `own` over `first`, pair by pair; both in the order of their rounds. A pair with a zero below is left out.
+def paired(first: Sequence[float], own: Sequence[float]) -> list[float]:
+    """Return `own` over `first`, pair by pair, both in the order of their rounds: over 1 is more. Over zero it is NaN.
 
     Raises ValueError when a round has only one of the two.
     """
-    return Ratios(tuple(o / f for f, o in zip(first, own, strict=True) if f))
+    return [o / f if f else math.nan for f, o in zip(first, own, strict=True)]
 
 
 @dataclass(frozen=True)

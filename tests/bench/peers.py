@@ -21,25 +21,18 @@ _CONSUMER = Path(__file__).with_name("sqs_consumer.mjs")
 _numbers = itertools.count(1)
 
 
-def boto3_loops(bench: Bench, job: Job, window: Window) -> None:
-    """Receive ten, delete ten, in as many processes as there are cores."""
-    _drain(bench, [python("boto3_worker", _task(bench, job))] * bench.cores, job, window)
+def _loops(module: str, *, is_alone: bool = False, is_durable: bool = False) -> Way:
+    """Return loops that receive ten and delete ten, in one process, or in as many as there are cores.
 
+    A durable one puts each ten on disk before it deletes them, as the laws force.
+    """
 
-def bare_loop(bench: Bench, job: Job, window: Window) -> None:
-    """The same in one process."""
-    _drain(bench, [python("boto3_worker", _task(bench, job))], job, window)
+    def drain(bench: Bench, job: Job, window: Window) -> None:
+        journal = {"journal": str(bench.home / f"loop-{next(_numbers)}")} if is_durable else {}
+        command = python(module, _task(bench, job, **journal))
+        _drain(bench, [command] * (1 if is_alone else bench.cores), job, window)
 
-
-def durable_loop(bench: Bench, job: Job, window: Window) -> None:
-    """The same in one process, that puts each ten on disk before it deletes them: what the laws force."""
-    journal = str(bench.home / f"loop-{next(_numbers)}")
-    _drain(bench, [python("boto3_worker", _task(bench, job, journal=journal))], job, window)
-
-
-def awscrt_loops(bench: Bench, job: Job, window: Window) -> None:
-    """Receive ten, delete ten, on AWS's C runtime, several at once, in as many processes as there are cores."""
-    _drain(bench, [python("awscrt_worker", _task(bench, job))] * bench.cores, job, window)
+    return drain
 
 
 def node_consumers(bench: Bench, job: Job, window: Window) -> None:
@@ -93,10 +86,10 @@ def _drain(bench: Bench, commands: Sequence[Sequence[str]], job: Job, window: Wi
 
 
 PEERS: dict[str, Way] = {
-    "boto3": boto3_loops,
-    "bare": bare_loop,
-    "loop": durable_loop,
-    "awscrt": awscrt_loops,
+    "boto3": _loops("boto3_worker"),
+    "bare": _loops("boto3_worker", is_alone=True),
+    "loop": _loops("boto3_worker", is_alone=True, is_durable=True),
+    "awscrt": _loops("awscrt_worker"),
     "node": node_consumers,
     "sender": senders,
 }

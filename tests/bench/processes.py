@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from tests.bench.figures import ProcessCpu, tree_cpu_s
+from tests.memory.watch import high_water_mark
 
 MIB = 1 << 20
 _PR_SET_CHILD_SUBREAPER = 36
@@ -51,24 +51,22 @@ def peaks_mib(excluded: Collection[int]) -> dict[str, list[float]]:
 
     A process that has ended is not in it. Memory that forked processes share counts in each.
     """
-    found: dict[str, list[float]] = {}
-    tree = _tree()
-    for pid in _counted(excluded):
-        with suppress(OSError, psutil.Error):
-            status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-            mark = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-            if mark is not None and int(mark[1]) > 1024:  # less is a process that has not begun
-                found.setdefault(_role(pid, tree), []).append(int(mark[1]) * 1024 / MIB)
-    return {role: sorted(each, reverse=True) for role, each in found.items()}
+    # Less is a process that has not begun.
+    return _by_role(excluded, lambda pid: mark if (mark := high_water_mark(pid)) > MIB else 0)
 
 
 def pss_mib(excluded: Collection[int]) -> dict[str, list[float]]:
     """Return the memory of each living process by role, highest first: what processes share counts in parts."""
+    return _by_role(excluded, lambda pid: int(psutil.Process(pid).memory_full_info().pss))
+
+
+def _by_role(excluded: Collection[int], memory_of: Callable[[int], int]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     tree = _tree()
     for pid in _counted(excluded):
         with suppress(psutil.Error):
-            found.setdefault(_role(pid, tree), []).append(psutil.Process(pid).memory_full_info().pss / MIB)
+            if held := memory_of(pid):
+                found.setdefault(_role(pid, tree), []).append(held / MIB)
     return {role: sorted(each, reverse=True) for role, each in found.items()}
 
 

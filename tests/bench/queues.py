@@ -33,6 +33,7 @@ from tests.bench.figures import paired
 from tests.bench.model import Bench
 from tests.bench.processes import pss_mib
 from tests.bench.queue_process import QueueProcess, queue_process
+from tests.bench.report import table
 from tests.bench.spark_ways import Arrivals
 from tests.helpers import wait_until
 
@@ -170,11 +171,9 @@ def busy(bench: Bench, empty: QueueProcess, way: str, given: argparse.Namespace)
 def compare_few(bench: Bench, given: argparse.Namespace) -> None:
     found = {way: few(bench, way, given) for way in given.ways.split(",")}
     print(f"\n{given.queues} queues, {given.messages} messages one by one, {given.idle_s:g} s idle:\n")
-    print("| way | median, s | most, s | Python's memory (PSS), MiB | stream readers | receives/minute, idle |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for way, each in found.items():
-        figures = [f"{each['median']:.2f}", f"{each['most']:.2f}", f"{each['memory']:.0f}", f"{each['readers']:.0f}"]
-        print("| " + " | ".join([way, *figures, f"{each['receives']:.1f}"]) + " |")
+    heads = ["way", "median, s", "most, s", "Python's memory (PSS), MiB", "stream readers", "receives/minute, idle"]
+    forms = {"median": ".2f", "most": ".2f", "memory": ".0f", "readers": ".0f", "receives": ".1f"}
+    print(table(heads, [[way, *(f"{each[name]:{forms[name]}}" for name in forms)] for way, each in found.items()]))
     first, *others = found
     for other in others:
         names = ("median", "most", "memory", "receives")
@@ -191,13 +190,13 @@ def compare_busy(bench: Bench, empty: QueueProcess, given: argparse.Namespace) -
             rate = busy(bench, empty, way, given)
             print(f"{'warm-up' if not number else f'round {number}'}  {way:6} {rate:8,.0f}/s", flush=True)
             each += [rate] if number else []
-    ratios = paired(rates["alone"], rates["many"])
+    rows = []
+    for way, each in rates.items():
+        ratios = paired(rates["alone"], each)
+        medians = f"{statistics.median(each):,.0f}", f"{statistics.median(ratios):.2f}"
+        rows.append([way, *medians, " ".join(f"{ratio:.2f}" for ratio in ratios)])
     print(f"\n{given.many} queues, a backlog of {given.backlog:,} in one, deleteAfter={given.delete_after}:\n")
-    print("| way | messages/s | ratio | of each round |")
-    print("| --- | --- | --- | --- |")
-    for way, ratio in (("alone", paired(rates["alone"], rates["alone"])), ("many", ratios)):
-        of_each = " ".join(f"{each:.2f}" for each in ratio.each)
-        print(f"| {way} | {statistics.median(rates[way]):,.0f} | {ratio.median:.2f} | {of_each} |", flush=True)
+    print(table(["way", "messages/s", "ratio", "of each round"], rows), flush=True)
 
 
 def main() -> None:

@@ -80,14 +80,14 @@ def _speeds(by_entrant: dict[str, list[Run]]) -> str:
         rows.append(
             [
                 name,
-                f"{_median(runs, lambda run: run.per_second):,.0f}",
-                f"{ratios.median:.2f}",
-                " ".join(f"{each:.2f}" for each in ratios.each),
-                f"{_median(runs, lambda run: run.cpu_per_thousand_s):.3f}",
+                f"{median(runs, lambda run: run.per_second):,.0f}",
+                f"{statistics.median(ratios):.2f}",
+                " ".join(f"{each:.2f}" for each in ratios),
+                f"{median(runs, lambda run: run.cpu_per_thousand_s):.3f}",
                 requests,
                 others,
-                "" if runs[0].first_s is None else f"{_median(runs, lambda run: run.first_s or 0):.1f}",
-                f"{_median(runs, lambda run: run.micro_batches):.0f}" if runs[0].micro_batches else "",
+                "" if runs[0].first_s is None else f"{median(runs, lambda run: run.first_s or 0):.1f}",
+                f"{median(runs, lambda run: run.micro_batches):.0f}" if runs[0].micro_batches else "",
             ]
         )
     heads = ["way", "messages/s", "ratio", "of each round", "CPU s/1,000"]
@@ -108,7 +108,7 @@ def _latencies(by_entrant: dict[str, list[Run]]) -> str:
             trigger = statistics.median(triggers)
             ratios = [f"{percentile(latencies, share) / trigger:.2f}" for share in (0.5, 0.99)]
             cells = [f"{trigger * 1000:,.0f}", " ".join(ratios)]
-        cpu = f"{_median(runs, lambda run: run.cpu_s / run.seconds):.2f}"
+        cpu = f"{median(runs, lambda run: run.cpu_s / run.seconds):.2f}"
         rows.append([name, f"{len(latencies):,}", *quantiles, p50, *cells, cpu, requests, others])
     heads = ["way", "messages", "p50, ms", "p95, ms", "p99, ms", "p50 of each round"]
     heads += ["median micro-batch, ms", "p50 and p99 to that", "cores in use"]
@@ -119,8 +119,8 @@ def _floor(by_entrant: dict[str, list[Run]]) -> str:
     rows = [
         [
             name,
-            f"{_median(runs, lambda run: run.seconds / run.messages) * 1000:.0f}",
-            f"{_median(runs, lambda run: run.cpu_s / run.messages) * 1000:.0f}",
+            f"{median(runs, lambda run: run.seconds / run.messages) * 1000:.0f}",
+            f"{median(runs, lambda run: run.cpu_s / run.messages) * 1000:.0f}",
         ]
         for name, runs in by_entrant.items()
     ]
@@ -154,7 +154,7 @@ def _requests(runs: Sequence[Run]) -> tuple[str, str]:
     return " + ".join(main), ", ".join(f"{action} {count:.1f}" for action, count in share.items() if count)
 
 
-def _median(runs: Sequence[Run], figure: Callable[[Run], float]) -> float:
+def median(runs: Sequence[Run], figure: Callable[[Run], float]) -> float:
     return statistics.median(figure(run) for run in runs)
 
 

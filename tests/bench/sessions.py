@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.helpers import spark_builder
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,22 +30,15 @@ class Sessions:
         if self._slots == slots:
             return
         self.stop()
-        from pyspark.sql import SparkSession
-
         from sqs_fifo_spark import register
         from tests.bench.naive_source import EmptySource, NaiveSource
 
         self._session = (
-            SparkSession.builder.master(f"local[{slots}]")
+            spark_builder(f"local[{slots}]", self._home)
             .appName("bench")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.streaming.numRecentProgressUpdates", "100000")
             .config("spark.sql.warehouse.dir", str(self._home / "warehouse"))
-            .config("spark.local.dir", str(self._home / "local"))
             .config("spark.log.level", "ERROR")
             .getOrCreate()
         )

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import socket
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import urlencode
 
 import yaml
 
+from tests.crash.processes import begin, end
 from tests.dashboard.picture import ROOT
 from tests.helpers import wait_until
 
@@ -52,15 +52,14 @@ def prometheus(home: Path, exporter_port: int) -> Iterator[Prom]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = ["prometheus", f"--config.file={home}/prometheus.yaml", f"--storage.tsdb.path={home}/data"]
-    with (home / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stderr=log)
+    log = home / "prometheus.log"
+    process = begin([*command, f"--web.listen-address=127.0.0.1:{port}"], log)
     try:
         prom = Prom(port)
-        wait_until(prom.is_ready, 60, f"Prometheus is ready; its log is {log.name}")
+        wait_until(prom.is_ready, 60, f"Prometheus is ready; its log is {log}")
         yield prom
     finally:
-        process.terminate()
-        process.wait()
+        end(process)
 
 
 def answers(prom: Prom, shown: dict[str, Any], begin: float, end: float) -> dict[int, list[dict[str, Any]]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.conftest import pytest_configure
+from tests.helpers import spark_builder
 from tests.memory.limits import MIB, Load, reader_limit, worker_limit
 from tests.memory.preload import preload
 from tests.memory.watch import READER, WORKER, Watch
@@ -54,19 +55,8 @@ BACKLOGS = (
 
 
 def session(home: Path) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "2g")
-        .config("spark.local.dir", str(home / "local"))
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+    builder = spark_builder("local[2]", home).config("spark.driver.memory", "2g")
+    return builder.config("spark.log.level", "ERROR").getOrCreate()
 
 
 def drain(spark: SparkSession, home: Path, backlog: Backlog) -> tuple[int, int, float]:

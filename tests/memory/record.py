@@ -18,7 +18,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import process_time
 from typing import Any
+
+import psutil
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.file_store import FileStore
@@ -64,25 +67,15 @@ def look(store: FileStore, groups: Sequence[str], rows_each: int) -> dict[str, f
     store.get = counted  # type: ignore[method-assign]
     record: Any = SentRecord(store, SYSTEM_CLOCK, query="q", batch="0", run="000000000002", partition=0)
     one_of_each = list(digests(groups, [0]))
-    before = _rss()
-    began = _cpu_s()
+    before = psutil.Process().memory_info().rss
+    began = process_time()
     record.refresh(*([one_of_each] if inspect.signature(record.refresh).parameters else []))
-    seconds, memory = _cpu_s() - began, _peak() - before
+    seconds, memory = process_time() - began, _peak() - before
     sample = list(digests(groups, range(0, rows_each, max(1, rows_each // 5))))
-    began = _cpu_s()
+    began = process_time()
     assert all(map(record.is_sent, sample)), "a row that was recorded is not known"
-    found = (_cpu_s() - began) / len(sample) * 1e6
+    found = (process_time() - began) / len(sample) * 1e6
     return {"MiB": memory / MIB, "CPU s": seconds, "bytes": sum(read), "objects": len(read), "us/row": found}
-
-
-def _rss() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _cpu_s() -> float:
-    """Of the processor, user and system: what else runs on the machine counts for nothing."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def _peak() -> int:

@@ -51,7 +51,7 @@ class Watch:
             for role, pid in _python_processes(psutil.Process()):
                 if role == DAEMON:
                     continue
-                self._peaks[role][pid] = max(_high_water_mark(pid), self._peaks[role].get(pid, 0))
+                self._peaks[role][pid] = max(high_water_mark(pid), self._peaks[role].get(pid, 0))
             if SYSTEM_CLOCK.wait(self._stopped, _EVERY_S):
                 return
 
@@ -90,7 +90,7 @@ def shares(root: psutil.Process) -> Mapping[str, Shares]:
     """Return the shares of the reader, and of daemon and workers of tasks, below `root`."""
     found: defaultdict[str, Shares] = defaultdict(Shares)
     for role, pid in _python_processes(root, only_tasks=True):
-        with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has ended meanwhile
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             times = psutil.Process(pid).cpu_times()
             found[role] += Shares(1, _pss(pid), times.user + times.system)
     return found
@@ -100,17 +100,16 @@ def pss_of_python(root: psutil.Process) -> int:
     """Return the PSS in bytes of `root` and of all processes below it but JVMs: all Python of an application."""
     total = 0
     for process in (root, *root.children(recursive=True)):
-        with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has ended meanwhile
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             total += 0 if process.name() == "java" else _pss(process.pid)
     return total
 
 
 def _pss(pid: int) -> int:
-    (kib,) = re.findall(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(kib) * 1024
+    return int(psutil.Process(pid).memory_full_info().pss)
 
 
-def _high_water_mark(pid: int) -> int:
+def high_water_mark(pid: int) -> int:
     """Return VmHWM, which psutil does not have, in bytes; 0 if the process has ended meanwhile."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
