@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
-import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyspark
 
 from tests.crash import classes
-from tests.crash.processes import Process, ancestors, begin, descendants, end
-from tests.helpers import wait_until
+from tests.crash.processes import Daemon, Process, ancestors, descendants
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 """Spark makes no speculative copy on the host of the first attempt. Linux answers to all of 127.0.0.0/8."""
 CORES = 2
-START_S = 120.0
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +41,7 @@ class Cluster:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._daemons: list[Daemon] = []
         self._archive = home / "classes.jsa"
         self.url = ""
 
@@ -56,33 +52,21 @@ class Cluster:
     def __enter__(self) -> Cluster:
         self._home.mkdir(parents=True)
         classes.make(self._archive, self.environment())
-        try:
+        with ExitStack() as stack:
             # Without a limit on retries, an application is not given up because its executors die.
             options = "-Dspark.deploy.maxExecutorRetries=-1 -Dspark.master.rest.enabled=false"
-            log = self._start("master", HOSTS[0], options, "--host", HOSTS[0], "--port", "0", "--webui-port", "0")
-            found = wait_until(lambda: self._find(log, r"Starting Spark master at (spark://\S+)"), START_S, "a master")
-            self.url = found
+            master = self._start(stack, "master", HOSTS[0], options, "--port", "0")
+            self.url = master.find(r"Starting Spark master at (spark://\S+)")
             for number, host in enumerate(HOSTS, 1):
                 folder = str(self._home / f"worker-{number}")
                 limits = ("--cores", str(CORES), "--memory", "1g", "--work-dir", folder)
-                log = self._start("worker", host, "", "--host", host, "--webui-port", "0", *limits, self.url)
-                wait_until(functools.partial(self._find, log, "(Successfully registered)"), START_S, "a worker")
-        except BaseException:
-            self.stop()
-            raise
+                self._start(stack, "worker", host, "", *limits, self.url).find("(Successfully registered)")
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End workers, then the master. Executors end with their worker."""
-        left = self.executors()
-        for daemon in reversed(self._daemons):
-            end(daemon)
-        self._daemons.clear()
-        for executor in left:
-            executor.kill()
+        """End workers, then the master. Executors end with their worker, in whose group they are."""
+        self._stack.close()
 
     def executors(self) -> list[Process]:
         """Return the executors' JVMs."""
@@ -99,21 +83,20 @@ class Cluster:
         return next((each for each in ancestors(pid) if _is_executor(each)), None)
 
     def _descendants(self) -> list[Process]:
-        return descendants(*(daemon.pid for daemon in self._daemons))
+        return descendants(*(daemon.process.pid for daemon in self._daemons))
 
-    def _start(self, role: str, host: str, options: str, *arguments: str) -> Path:
+    def _start(self, stack: ExitStack, role: str, host: str, options: str, *arguments: str) -> Daemon:
+        variables = {"SPARK_DAEMON_MEMORY": "256m", f"SPARK_{role.upper()}_OPTS": options}
         log = self._home / f"{role}-{len(self._daemons)}.log"
-        settings = {"SPARK_DAEMON_MEMORY": "256m", f"SPARK_{role.upper()}_OPTS": options}
-        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
-        variables = {**environment(self._archive, host), **settings}
-        self._daemons.append(begin([*command, *arguments], log, env=variables, cwd=self._home))
-        return log
+        command = deployed(role, "--host", host, *arguments)
+        self._daemons.append(Daemon(command, log, {**environment(self._archive, host), **variables}))
+        return stack.enter_context(self._daemons[-1])
 
-    def _find(self, log: Path, pattern: str) -> str:
-        if any(daemon.poll() is not None for daemon in self._daemons):
-            raise AssertionError(f"Spark's cluster did not start: {log.read_text(errors='replace')[-2000:]}")
-        found = re.search(pattern, log.read_text(errors="replace"))
-        return found[1] if found else ""
+
+def deployed(role: str, *arguments: str) -> list[str]:
+    """Return the command of a master or worker of Spark's, without its pages."""
+    command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
+    return [*command, "--webui-port", "0", *arguments]
 
 
 def _is_executor(process: Process) -> bool:

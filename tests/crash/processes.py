@@ -7,6 +7,8 @@ is never taken for it.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -18,6 +20,8 @@ import psutil
 
 from tests.helpers import wait_until
 
+START_S = 720.0
+"""Seconds that a daemon may take to be ready, on a busy machine."""
 GONE_S = 30.0
 """Seconds that a killed process may take to be gone."""
 
@@ -112,6 +116,40 @@ def end(process: subprocess.Popen[bytes], signal_number: int = signal.SIGTERM) -
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group of its own, with all that is left of the group."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class Daemon:
+    """A process that runs in a `with` block, in the folder of its log, and ends with all that it has started."""
+
+    def __init__(self, command: list[str], log: Path, variables: dict[str, str]) -> None:
+        self._command = command
+        self._log = log
+        self._variables = variables
+
+    def __enter__(self) -> Daemon:
+        self.process = begin(self._command, self._log, env=self._variables, cwd=self._log.parent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end_group(self.process)
+
+    def find(self, pattern: str) -> str:
+        """Wait until the log has `pattern`, and return its group."""
+
+        def found() -> str:
+            printed = self._log.read_text(errors="replace")
+            assert self.process.poll() is None, printed[-4000:]
+            match = re.search(pattern, printed)
+            return match[1] if match else ""
+
+        return wait_until(found, START_S, f"{self._log.stem} says {pattern}")
 
 
 def _state(stat: Path) -> str:

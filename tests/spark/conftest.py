@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.spark.setups import SMALL_JVM
@@ -40,3 +41,15 @@ def rig(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> 
         finally:
             for query in spark.streams.active:
                 query.stop()
+
+
+@pytest.fixture
+def ends_when_drained(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a program of a page, whose last line waits for ever, end once the rig's queue is empty."""
+
+    def drain(query: StreamingQuery, timeout: float | None = None) -> bool:
+        rig.drain(query)
+        query.stop()
+        return True
+
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", drain)

@@ -6,22 +6,16 @@ Nothing that is started here sees this checkout: PYTHONPATH is not inherited, an
 from __future__ import annotations
 
 import os
-import re
-import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
+from sqs_fifo_spark.local import FifoModel, LocalQueueServer
+from tests.crash.cluster import SPARK_HOME, deployed
+from tests.crash.processes import Daemon, begin
+from tests.spark.sink import assert_each_once_in_order, expected, group_of, held_in
+from tests.spark.support import APPS, LONG_S, SPARK_VERSION, output_of
 
-from sqs_fifo_spark.local import LocalQueueServer
-from tests import helpers
-from tests.helpers import wait_until
-from tests.spark.sink import assert_each_once_in_order, expected, group_of, take_all
-from tests.spark.support import APPS, LONG_S, SPARK_VERSION
-
-SPARK_HOME = Path(pyspark.__file__).parent
 SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
 QUEUES = ("from.fifo", "into.fifo")
 DEADLINE_S = 4 * LONG_S
@@ -59,51 +53,18 @@ def settings(home: Path, text: str = "", *, master: str = "local[2]") -> Path:
 def run_to_end(command: Sequence[object], home: Path, variables: dict[str, str], timeout_s: float = DEADLINE_S) -> str:
     """Run `command` in `home`, which must succeed, and return what it prints."""
     log = home / "log.txt"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            cwd=home,
-            start_new_session=True,
-        )
-    try:
-        status = process.wait(timeout_s)
-    finally:
-        end_group(process)
-    printed = log.read_text(errors="replace")
-    assert status == 0, f"{command} ended with status {status}: {printed[-6000:]}"
-    return printed
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a group of its own, with all that is left of the group."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    return output_of(begin([str(part) for part in command], log, env=variables, cwd=home), log, timeout_s)
 
 
 def fill(server: LocalQueueServer, url: str, count: int, groups: int) -> None:
     """Send the rows of `tests.spark.sink.expected` to the queue."""
 
-    def send(number: int) -> None:
-        request = {
-            "QueueUrl": url,
-            "MessageBody": f"row {number}",
-            "MessageGroupId": group_of(number, groups),
-            "MessageDeduplicationId": f"message-{number}",
-        }
-        server.run(lambda model: model.call("SendMessage", request))
+    def send(model: FifoModel) -> None:
+        for number in range(count):
+            ids = {"MessageGroupId": group_of(number, groups), "MessageDeduplicationId": f"message-{number}"}
+            model.call("SendMessage", {"QueueUrl": url, "MessageBody": f"row {number}", **ids})
 
-    for number in range(count):
-        send(number)
-
-
-def depth(server: LocalQueueServer, url: str) -> tuple[int, int]:
-    """Return how many messages of the queue are visible, and how many are in flight."""
-    return helpers.depth(lambda **request: server.run(lambda model: model.call("GetQueueAttributes", request)), url)
+    server.run(send)
 
 
 def move(
@@ -127,8 +88,8 @@ def move(
         fill(server, url, count, groups)
         arguments = [APPS / "move.py", home, url, into, found, *([remote] if remote else [])]
         run_to_end([*command, *arguments], home, variables)
-        assert depth(server, url) == (0, 0)
-        assert_each_once_in_order(take_all(server, into), expected(count, groups))
+        assert server.messages(url) == []
+        assert_each_once_in_order(held_in(server, into), expected(count, groups))
     if SPARK_VERSION >= (4, 2):  # earlier ones ask sources for no figures
         assert (home / "rows.txt").read_text() == str(count)
     origin = home / "origin.txt"
@@ -145,9 +106,8 @@ def cluster(home: Path, path: str) -> Iterator[str]:
     variables = environment(PATH=path, SPARK_LOCAL_IP="127.0.0.1", SPARK_DAEMON_MEMORY="256m", SPARK_HOME=SPARK_HOME)
 
     def daemon(role: str, *arguments: str) -> Daemon:
-        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
-        place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        return Daemon([*command, *place, *arguments], home / f"{role}.log", variables)
+        place = ("--host", "127.0.0.1", "--port", "0")
+        return Daemon(deployed(role, *place, *arguments), home / f"{role}.log", variables)
 
     with daemon("master") as master:
         url = master.find(r"Starting Spark master at (spark://\S+)")
@@ -166,39 +126,3 @@ def connect_server(home: Path, conf: Path, **variables: object) -> Iterator[str]
     with Daemon(command, home / "connect.log", told) as server:
         port = server.find(r"Spark Connect server started at: \S+:(\d+)")
         yield f"sc://127.0.0.1:{port}"
-
-
-class Daemon:
-    """A process that runs in a `with` block, in the folder of its log, and ends with all that it has started."""
-
-    def __init__(self, command: Sequence[str], log: Path, variables: dict[str, str]) -> None:
-        self._command = command
-        self._log = log
-        self._variables = variables
-
-    def __enter__(self) -> Daemon:
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._variables,
-                cwd=self._log.parent,
-                start_new_session=True,
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end_group(self._process)
-
-    def find(self, pattern: str) -> str:
-        """Wait until the log has `pattern`, and return its group."""
-
-        def found() -> str:
-            printed = self._log.read_text(errors="replace")
-            assert self._process.poll() is None, printed[-4000:]
-            match = re.search(pattern, printed)
-            return match[1] if match else ""
-
-        return wait_until(found, DEADLINE_S, f"{self._log.stem} says {pattern}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqs_fifo_spark.local import FifoModel, LocalQueueServer
+from sqs_fifo_spark.local import LocalQueueServer
 from tests.spark.support import LONG_S
 
 if TYPE_CHECKING:
@@ -49,36 +49,10 @@ class Held:
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def take_all(server: LocalQueueServer, url: str) -> list[Held]:
-    """Take all messages out of a queue that nobody else asks, each group in the queue's order.
-
-    Not over HTTP, so that 50,000 take seconds.
-    """
-
-    def take(model: FifoModel) -> list[Held]:
-        held = []
-        request = {
-            "QueueUrl": url,
-            "MaxNumberOfMessages": 10,
-            "MessageSystemAttributeNames": ["MessageGroupId", "MessageDeduplicationId", "SequenceNumber"],
-            "MessageAttributeNames": ["All"],
-        }
-        last: dict[str, int] = {}
-        while messages := model.call("ReceiveMessage", request).get("Messages"):
-            for each in messages:
-                system = each["Attributes"]
-                group, sequence_number = system["MessageGroupId"], int(system["SequenceNumber"])
-                assert sequence_number > last.get(group, -1), "the queue hands out a group in its order"
-                last[group] = sequence_number
-                attributes = each.get("MessageAttributes", {})
-                held.append(Held(group, system["MessageDeduplicationId"], each["Body"], attributes))
-            entries = [
-                {"Id": str(position), "ReceiptHandle": each["ReceiptHandle"]} for position, each in enumerate(messages)
-            ]
-            model.call("DeleteMessageBatch", {"QueueUrl": url, "Entries": entries})
-        return held
-
-    return server.run(take)
+def held_in(server: LocalQueueServer, url: str) -> list[Held]:
+    """Return all messages of a queue, oldest first."""
+    names = ("messageGroupId", "messageDeduplicationId", "body", "messageAttributes")
+    return [Held(*(message[name] for name in names)) for message in server.messages(url)]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -20,14 +21,15 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.demo.auction import SinkLog
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.source.segment import decode
+from tests.crash.processes import begin, end_group
 from tests.helpers import depth, journal_epochs, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Row as SparkRow
     from pyspark.sql.streaming.query import StreamingQuery
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,15 +43,6 @@ in_both_modes = pytest.mark.parametrize("rig", MODES, indirect=True)
 """For a law that holds whenever messages are deleted."""
 
 
-class TurnedClock(SystemClock):
-    """The machine's time and what a test adds to it."""
-
-    added_s = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.added_s
-
-
 @dataclass(frozen=True)
 class Sent:
     """Where the queue put a message that was sent."""
@@ -60,13 +53,24 @@ class Sent:
 
 @dataclass(frozen=True)
 class Row:
-    """A row in a file of the sink, and the micro-batch that committed the file."""
+    """A row in a sink, and the micro-batch that committed it. `place` is its file, or the micro-batch's partition."""
 
     batch_id: int
-    path: str
+    place: str
     message_id: str
     message_group_id: str
     sequence_number: int
+    queue_url: str = ""
+    """Empty where the source reads one queue."""
+
+
+def committed_rows(parquet: Path) -> Iterator[Row]:
+    """Yield what a file sink committed, in the order of micro-batches, files, and positions in a file."""
+    columns = ["messageId", "messageGroupId", "sequenceNumber", "queueUrl"]
+    for file in SinkLog(parquet).new_files():
+        for row in pq.ParquetFile(file.path).read(columns=columns).to_pylist():
+            message_id, group, number, url = (row.get(name, "") for name in columns)
+            yield Row(file.batch_id, file.path, message_id, group, int(number), url)
 
 
 @dataclass
@@ -177,17 +181,35 @@ class Rig:
         except AssertionError as error:
             raise AssertionError(f"{error}; visible and in flight: {self.depth()}; {query.status}") from None
 
+    def drain_into_files(self, frame: DataFrame) -> None:
+        """Drain the queue by a query of `frame` into the rig's Parquet directory."""
+        with self.to_parquet(frame) as query:
+            self.drain(query)
+
+    def drain_into_queue(self, frame: DataFrame, url: str, **options: str) -> None:
+        """Drain the queue by a query of `frame` into the queue at `url`."""
+        options = {"queueUrl": url, "checkpointLocation": str(self.home / "checkpoint"), **options}
+        with running(frame.writeStream.format("sqsfifo").options(**options).start()) as query:
+            self.drain(query)
+
+    def drained(self, frame: DataFrame) -> list[SparkRow]:
+        """Drain the queue by a query of `frame`, and return its rows."""
+        rows: list[SparkRow] = []
+        with self.to_function(frame, lambda batch, _: rows.extend(batch.collect())) as query:
+            self.drain(query)
+        return rows
+
     # The sink
 
-    def rows(self) -> list[Row]:
-        """Return what the sink committed, in the order of micro-batches, files, and positions in a file."""
-        rows = []
-        columns = ["messageId", "messageGroupId", "sequenceNumber"]
-        for file in SinkLog(self.home / "parquet").new_files():
-            read = pq.ParquetFile(file.path).read(columns=columns)
-            for message_id, group, number in zip(*(read.column(name).to_pylist() for name in columns), strict=True):
-                rows.append(Row(file.batch_id, file.path, message_id, group, int(number)))
+    def require_each_once_in_order(self) -> list[Row]:
+        """Return what the sink committed: each message that was sent, once, and in its group's order."""
+        rows = self.rows()
+        assert_each_once((row.message_id for row in rows), self.sent)
+        assert_in_order(rows, may_split=self.may_split)
         return rows
+
+    def rows(self) -> list[Row]:
+        return list(committed_rows(self.home / "parquet"))
 
     def journal_epochs(self) -> list[Path]:
         """Return the files of epochs that the journal still holds."""
@@ -240,17 +262,17 @@ def assert_in_order(rows: Iterable[Row], *, may_split: bool = False) -> None:
 
     If it `may_split`, a group may stand in several files of a micro-batch, as it does where tasks delete.
     """
-    groups: defaultdict[str, dict[int, dict[str, list[int]]]] = defaultdict(dict)
+    groups: defaultdict[tuple[str, str], dict[int, dict[str, list[int]]]] = defaultdict(dict)
     for row in rows:
-        files = groups[row.message_group_id].setdefault(row.batch_id, {})
-        files.setdefault(row.path, []).append(row.sequence_number)
+        files = groups[row.queue_url, row.message_group_id].setdefault(row.batch_id, {})
+        files.setdefault(row.place, []).append(row.sequence_number)
     for group, batches in groups.items():
         last = -1
         for batch_id, files in batches.items():
-            assert may_split or len(files) == 1, f"'{group}' stands in several files of batch {batch_id}: {set(files)}"
+            assert may_split or len(files) == 1, f"{group} stands in several files of batch {batch_id}: {set(files)}"
             for path, numbers in files.items():
                 assert all(one < other for one, other in itertools.pairwise([last, *numbers])), (
-                    f"'{group}' is not in order in batch {batch_id}, in {path}, after {last}: {numbers}"
+                    f"{group} is not in order in batch {batch_id}, in {path}, after {last}: {numbers}"
                 )
             last = max(numbers[-1] for numbers in files.values())
 
@@ -320,25 +342,59 @@ class Gate:
 
 def start_app(name: str, *arguments: object, log: Path, **environment: str) -> subprocess.Popen[bytes]:
     """Start the script `name` of `apps` in a process group of its own, with all its output in `log`."""
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, str(APPS / name), *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            cwd=log.parent,
-            start_new_session=True,
-        )
+    command = [sys.executable, str(APPS / name), *map(str, arguments)]
+    return begin(command, log, env={**os.environ, **environment}, cwd=log.parent)
 
 
 def run_app(name: str, *arguments: object, log: Path, timeout_s: float = 2 * LONG_S, **environment: str) -> str:
     """Run the script `name` of `apps` to its end and return its output. It must succeed."""
-    process = start_app(name, *arguments, log=log, **environment)
+    return output_of(start_app(name, *arguments, log=log, **environment), log, timeout_s)
+
+
+def output_of(process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> str:
+    """Wait for the end of a process, which must succeed, and return its output. Nothing of its group is left."""
     try:
         status = process.wait(timeout_s)
     finally:
-        process.kill()
+        end_group(process)
     output = log.read_text(errors="replace")
-    assert status == 0, f"{name} ended with status {status}: {output[-4000:]}"
+    assert status == 0, f"{process.args!r} ended with status {status}: {output[-6000:]}"
     return output
+
+
+def kill_in_mid_batch(home: Path, options: Mapping[str, str]) -> None:
+    """Run a query of the source into Parquet in `home`, and kill it with its JVM in a micro-batch after the second.
+
+    Its tasks are let through, so that whoever goes on with it can do the same.
+    """
+    committed, log = home / "parquet" / "_spark_metadata", home / "log.txt"
+    gate = Gate(home / "gate")
+    gate.open()
+    killed = start_app("to_parquet.py", home, *(f"{name}={value}" for name, value in options.items()), log=log)
+    try:
+
+        def is_under_way() -> bool:
+            assert killed.poll() is None, log.read_text(errors="replace")[-4000:]
+            return committed.exists() and len(list(committed.glob("[0-9]*"))) >= 2
+
+        wait_until(is_under_way, LONG_S, "two micro-batches are committed")
+        gate.close()
+        wait_until(lambda: gate.waiting, LONG_S, "tasks are in mid-batch")
+    finally:
+        end_group(killed)
+    gate.open()
+
+
+def own_line(text: str) -> str:
+    """Return what our error says, of all that Spark puts around it."""
+    lines = re.findall(r"sqs_fifo_spark\.errors\.(\w+: .+)", text)
+    assert lines, f"none of our errors stands in: {text}"
+    return str(lines[-1])
+
+
+def recipe(page: str, heading: str) -> str:
+    """Return the one example in Python that a page has below this heading."""
+    text = (ROOT / "sqs_fifo_spark" / "docs" / page).read_text(encoding="utf-8")
+    section = text.partition(f"\n{heading}\n")[2]
+    (code,) = re.findall(r"```python\n(.+?)```", re.split(r"\n##+ ", section)[0], re.DOTALL)
+    return str(code)

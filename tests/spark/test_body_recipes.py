@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.support import ROOT
+from tests.spark.support import recipe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PAGE = (ROOT / "sqs_fifo_spark" / "docs" / "bodies.md").read_text(encoding="utf-8")
-
 
 def run(spark: SparkSession, title: str, *bodies: Any) -> dict[str, Any]:
     """Return what the recipe of this title makes of messages with these bodies; one that is no text is sent as JSON."""
-    section = _PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.+?)```", section, re.DOTALL)
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
     rows = [(str(number), text) for number, text in enumerate(texts)]
     names: dict[str, Any] = {"messages": spark.createDataFrame(rows, "messageId STRING, body STRING")}
-    exec(code, names)
+    exec(recipe("bodies.md", f"## {title}"), names)
     return names
 
 

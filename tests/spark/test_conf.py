@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import runpy
-from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -55,26 +54,12 @@ def test_the_bundle_s_job_that_drains_the_queue_adds_each_message_to_the_table_o
 def test_the_pipeline_has_one_table_that_is_a_stream_from_the_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is run as a pipeline runs it: what it registers is asked for its frame."""
     registry = importlib.import_module("pyspark.pipelines.graph_element_registry")
-    outputs: list[Any] = []
-    flows: list[Any] = []
-
-    class Kept(registry.GraphElementRegistry):  # type: ignore[misc,name-defined]
-        def register_output(self, output: Any) -> None:
-            outputs.append(output)
-
-        def register_flow(self, flow: Any) -> None:
-            flows.append(flow)
-
-        def register_sql(self, sql_text: str, file_path: Path) -> None:
-            raise AssertionError("the pipeline has no SQL")
-
-        def register_auto_cdc_flow(self, flow: Any) -> None:
-            raise AssertionError("the pipeline has no such flow")
-
-    with registry.graph_element_registration_context(Kept()):
+    kept = mock.create_autospec(registry.GraphElementRegistry, instance=True)
+    with registry.graph_element_registration_context(kept):
         names = runpy.run_path(str(BUNDLE / "pipeline.py"))
-    assert [output.name for output in outputs] == ["orders"]
-    (flow,) = flows
+    assert {name for name, *_ in kept.method_calls} == {"register_output", "register_flow"}
+    assert [call.args[0].name for call in kept.register_output.call_args_list] == ["orders"]
+    ((flow,),) = (call.args for call in kept.register_flow.call_args_list)
     assert flow.target == "orders"
     frame = flow.func()
     assert frame.isStreaming

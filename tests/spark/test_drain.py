@@ -10,8 +10,6 @@ from tests.helpers import wait_until
 from tests.spark.support import (
     LONG_S,
     Rig,
-    assert_each_once,
-    assert_in_order,
     gaps_s,
     in_both_modes,
     micro_batches,
@@ -33,15 +31,13 @@ def test_many_groups_reach_parquet_once_and_in_order_and_leave_nothing_behind(ri
         # Nothing comes again, though the query goes on.
         assert rig.depth() == (0, 0)
         progress = micro_batches(query)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows, may_split=rig.may_split)
+    rows = rig.require_each_once_in_order()
     assert {(row.message_group_id, row.sequence_number) for row in rows} == {
         (each.message_group_id, each.sequence_number) for each in sent.values()
     }
     files: defaultdict[int, set[str]] = defaultdict(set)
     for row in rows:
-        files[row.batch_id].add(row.path)
+        files[row.batch_id].add(row.place)
     widest = max(map(len, files.values()))
     print(f"{len(sent)} messages: {len(progress)} micro-batches, up to {widest} files in one")
     assert widest >= 4
@@ -54,9 +50,7 @@ def test_one_group_drains_without_waiting_for_time_to_pass(rig: Rig) -> None:
     with rig.to_parquet(rig.source(waitTimeSeconds=20)) as query:
         rig.drain(query, timeout_s=120)
         progress = micro_batches(query)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows, may_split=rig.may_split)
+    rig.require_each_once_in_order()
     largest = max(gaps_s(progress), default=0)
     print(f"{len(sent)} messages of one group: {len(progress)} micro-batches, largest gap {largest:.3f} s")
     # A noisy machine may take its time; a wrong wait would be the 20 s of the long poll, or 120 s of visibility.

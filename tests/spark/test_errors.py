@@ -9,14 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, Rig, assert_each_once, failure, running
-
-
-def _own_line(text: str) -> str:
-    """Return what our error says, of all that Spark puts around it."""
-    lines = re.findall(r"sqs_fifo_spark\.errors\.(\w+: .+)", text)
-    assert lines, f"none of our errors stands in: {text}"
-    return str(lines[-1])
+from tests.spark.support import LONG_S, Rig, assert_each_once, failure, own_line, running
 
 
 def test_a_wrong_option_is_told_at_load(rig: Rig) -> None:
@@ -24,7 +17,7 @@ def test_a_wrong_option_is_told_at_load(rig: Rig) -> None:
     with pytest.raises(AnalysisException) as raised:
         rig.spark.readStream.format("sqsfifo").options(**rig.options(), visibilityTimeout="60").load()
     assert re.fullmatch(
-        r"OptionError: unknown option '\w+'\. Did you mean 'visibilityTimeoutSeconds'\?", _own_line(str(raised.value))
+        r"OptionError: unknown option '\w+'\. Did you mean 'visibilityTimeoutSeconds'\?", own_line(str(raised.value))
     )
     assert not rig.server.requests.counts()
 
@@ -33,7 +26,7 @@ def test_a_wrong_queue_is_told_at_load(rig: Rig) -> None:
     """After one call. A right one takes one, too, and none when the frame is looked at; nor has a new load another."""
     with pytest.raises(AnalysisException) as raised:
         rig.source(queueUrl=rig.server.queue_url("tests.fifo"))
-    line = _own_line(str(raised.value))
+    line = own_line(str(raised.value))
     assert re.fullmatch(r"QueueNotFoundError: the queue '.+/tests\.fifo' does not exist .+ Correct 'queueUrl'\.", line)
     assert rig.server.requests.counts() == {"GetQueueAttributes": 1}
     for _ in range(2):
@@ -43,23 +36,21 @@ def test_a_wrong_queue_is_told_at_load(rig: Rig) -> None:
         rig.spark.read.format("sqsfifo").options(**rig.options()).load().collect()
 
 
-def test_a_wrong_option_beside_a_schema_of_the_user_is_told_by_the_query(rig: Rig) -> None:
-    """Spark builds the source only then; the line is the same, and nothing was asked of the queue."""
-    source = rig.spark.readStream.format("sqsfifo").schema("body STRING").options(**rig.options(), waitTime="3").load()
+@pytest.mark.parametrize(
+    ("schema", "wrong", "said"),
+    [
+        ("body STRING", {"waitTime": "3"}, r"OptionError: unknown option '\w+'\. Did you mean 'waitTimeSeconds'\?"),
+        ("text STRING", {}, r"SchemaError: the schema names a column 'text', which this source does not have\. .+"),
+    ],
+)
+def test_what_is_wrong_beside_or_in_a_schema_of_the_user_is_told_by_the_query(
+    rig: Rig, schema: str, wrong: dict[str, str], said: str
+) -> None:
+    """Spark builds the source only then; the line is the same, before the first receive."""
+    rig.send(1)
+    source = rig.spark.readStream.format("sqsfifo").schema(schema).options(**rig.options(), **wrong).load()
     with rig.to_function(source, lambda batch, _: None) as query:
-        assert re.fullmatch(
-            r"OptionError: unknown option '\w+'\. Did you mean 'waitTimeSeconds'\?", _own_line(failure(query))
-        )
-    assert not rig.server.requests.counts()
-
-
-def test_a_wrong_schema_stops_the_query_before_the_first_receive(rig: Rig) -> None:
-    """In one line of ours, which Spark's own errors do not bury."""
-    rig.send(1, groups=1)
-    source = rig.spark.readStream.format("sqsfifo").schema("text STRING").options(**rig.options()).load()
-    with rig.to_function(source, lambda batch, _: None) as query:
-        line = _own_line(failure(query))
-    assert re.fullmatch(r"SchemaError: the schema names a column 'text', which this source does not have\. .+", line)
+        assert re.fullmatch(said, own_line(failure(query)))
     assert not rig.server.requests.counts().get("ReceiveMessage")
 
 
@@ -74,7 +65,7 @@ def test_a_second_query_takes_the_journal_over(rig: Rig) -> None:
     with rig.to_function(rig.source(), collect, checkpoint="old") as old:
         rig.drain(old)
         with rig.to_function(rig.source(), collect, checkpoint="new") as new:
-            line = _own_line(failure(old))
+            line = own_line(failure(old))
             assert re.fullmatch(
                 r"FencedError: another query or an operator took over the journal at "
                 rf"'{re.escape(str(rig.journal))}' .+ "
@@ -89,7 +80,7 @@ def test_a_second_query_takes_the_journal_over(rig: Rig) -> None:
         assert third.awaitTermination(int(LONG_S))
     for checkpoint in ("old", "new"):
         with rig.to_function(rig.source(), collect, checkpoint=checkpoint) as query:
-            assert _own_line(failure(query)).startswith("DataLossError: the journal at ")
+            assert own_line(failure(query)).startswith("DataLossError: the journal at ")
 
 
 def test_asynchronous_progress_tracking_is_refused(rig: Rig) -> None:
@@ -100,6 +91,6 @@ def test_asynchronous_progress_tracking_is_refused(rig: Rig) -> None:
     with running(writer.start()) as query:
         # Spark commits once more as it ends; where the source's process is gone by then, it never says that it ended.
         wait_until(lambda: query.exception() is not None, LONG_S, "the query fails")
-        line = _own_line(str(query.exception()))
+        line = own_line(str(query.exception()))
     assert re.fullmatch(r"OptionError: Spark plans epoch 2 .+ 'asyncProgressTrackingEnabled'\. .+", line)
     assert sum(rig.depth()) == 30

@@ -20,11 +20,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
-from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.helpers import depth, wait_until
 from tests.spark.setups import environment, run_to_end, settings
-from tests.spark.sink import take_all
+from tests.spark.sink import held_in
 from tests.spark.support import LONG_S, ROOT, SPARK_VERSION, Rig, failure, require_alive, running
 from tests.unit.test_readme import DOCS, snippets
 
@@ -175,22 +174,21 @@ def test_dead_letters_go_back_in_order_once(rig: Rig) -> None:
     assert not receive().get("Messages")
     with running(example("dead_letters").build(rig.spark, dead, target, str(rig.home))) as query:
         wait_for(rig, query, dead)
-    back = take_all(rig.server, rig.url)
+    back = held_in(rig.server, rig.url)
     assert [(each.message_group_id, each.body) for each in back] == [
         ("lot-1", '{"amount": "1.50"}'),
         ("lot-1", '{"amount": 2.25}'),
     ]
     assert all(each.attributes["repaired"]["StringValue"] == "yes" for each in back)
-    assert take_all(rig.server, target) == []
+    assert held_in(rig.server, target) == []
     given_up = rig.spark.read.parquet(f"{rig.home}/given-up").collect()
     assert sorted(row.body for row in given_up) == sorted(["hopeless", '{"amount": "3,75"}'])
 
 
-def test_a_loop_becomes_a_query(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_becomes_a_query(rig: Rig, ends_when_drained: None) -> None:
     """As the page for those who come from boto3 has it."""
     _, code = snippets(DOCS / "from-boto3.md")
     send(rig, "lot-1", "100", "110")
-    monkeypatch.setattr(StreamingQuery, "awaitTermination", lambda query: rig.drain(query))
     exec(code, {"spark": rig.spark, "url": rig.url, "home": str(rig.home)})
     assert sorted(row.body for row in rig.spark.read.parquet(f"{rig.home}/bids").collect()) == ["100", "110"]
 

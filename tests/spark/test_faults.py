@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sqs_fifo_spark.local import Event, Faults, LocalQueueServer
 from tests.helpers import wait_until
-from tests.spark.support import (
-    LONG_S,
-    Rig,
-    assert_each_once,
-    assert_in_order,
-    failure,
-    require_alive,
-)
+from tests.spark.sink import forget_commit
+from tests.spark.support import LONG_S, Rig, assert_each_once, assert_in_order, failure, own_line, require_alive
 from tests.spark.table import read_table, write_once
 
 pytestmark = pytest.mark.law("source-1", "source-5")
@@ -47,33 +39,9 @@ def ledger(rig: Rig) -> dict[str, Any]:
     return content
 
 
-def own_line(text: str) -> str:
-    """Return what our error says, of all that Spark puts around it."""
-    return str(re.findall(r"sqs_fifo_spark\.errors\.(\w+: .+)", text)[-1])
-
-
-@pytest.fixture
-def make_rig(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Rig]]:
-    """Make rigs with a server and a directory of their own. All queries end with the test."""
-    servers: list[LocalQueueServer] = []
-
-    def make(name: str) -> Rig:
-        home = tmp_path / name
-        home.mkdir()
-        servers.append(LocalQueueServer())
-        servers[-1].start()
-        return Rig(spark, servers[-1], home)
-
-    yield make
-    for query in spark.streams.active:
-        query.stop()
-    for server in servers:
-        server.stop()
-
-
 @pytest.mark.long
 def test_a_faulty_queue_drains_once_and_in_order_with_at_most_twice_the_requests(
-    make_rig: Callable[[str], Rig],
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """A tenth of all calls throttled; of calls, answers and entries each twentieth lost: 5,000 messages of 500 groups.
 
@@ -81,28 +49,27 @@ def test_a_faulty_queue_drains_once_and_in_order_with_at_most_twice_the_requests
     """
     requests: dict[str, int] = {}
     for name, faults in (("sound", Faults()), ("faulty", FAULTY)):
-        rig = make_rig(name)
-        events = watch(rig)
-        sent = rig.send(5_000, groups=500)
-        rig.server.faults = faults
-        with rig.to_parquet(rig.source()) as query:
-            rig.drain(query, timeout_s=DEADLINE_S)
-            counts = rig.server.requests.counts()
+        with LocalQueueServer() as server:
+            rig = Rig(spark, server, tmp_path / name)
+            events = watch(rig)
+            rig.send(5_000, groups=500)
+            server.faults = faults
+            with rig.to_parquet(rig.source()) as query:
+                rig.drain(query, timeout_s=DEADLINE_S)
+                counts = server.requests.counts()
+            outcomes = Counter(each.outcome for each in server.requests.recent())
         requests[name] = sum(counts.values())
-        outcomes = Counter(each.outcome for each in rig.server.requests.recent())
         print(f"5,000 messages, {name}: {counts}, {dict(outcomes)}")
-        rows = rig.rows()
-        assert_each_once((row.message_id for row in rows), sent)
-        assert_in_order(rows)
+        rig.require_each_once_in_order()
         kinds = Counter(each.kind for each in events)
-        assert kinds["received"] == len(sent)
+        assert kinds["received"] == len(rig.sent)
         assert bool(kinds["replayed"]) is (name == "faulty")
     assert requests["faulty"] <= 2 * requests["sound"]
 
 
 def test_a_file_sink_that_skips_a_replayed_batch_gets_its_copies_deleted(rig: Rig) -> None:
     """The sink's own log has the micro-batch and Spark's commit log has not, so Spark never asks for its rows again."""
-    sent = rig.send(40, groups=2)
+    rig.send(40, groups=2)
     events = watch(rig)
     # One micro-batch and no other: what follows its commit log comes an hour later.
     with rig.to_parquet(rig.source(), processingTime="1 hour") as query:
@@ -110,23 +77,20 @@ def test_a_file_sink_that_skips_a_replayed_batch_gets_its_copies_deleted(rig: Ri
         wait_until((commits / "0").exists, LONG_S, "the first micro-batch is over")
         require_alive(query)
     assert not (rig.home / "checkpoint" / "offsets" / "1").exists()
-    for name in ("0", ".0.crc"):
-        (commits / name).unlink()
+    forget_commit(rig.home / "checkpoint", 0)
     in_sink = {row.message_id for row in rig.rows()}
     assert in_sink
     rig.server.advance(VISIBILITY_S)
-    assert rig.depth() == (len(sent), 0), "all that the dead driver held has lapsed"
+    assert rig.depth() == (40, 0), "all that the dead driver held has lapsed"
     with rig.to_parquet(rig.source()) as query:
         rig.drain(query, timeout_s=DEADLINE_S)
-        sent |= rig.send(1, groups=1)
+        rig.send(1, groups=1)
         rig.drain(query, timeout_s=DEADLINE_S)
         wait_until(lambda: not rig.journal_epochs(), LONG_S, "the journal holds no epoch")
         assert ledger(rig)["unconfirmed"] == {}
     counts = Counter(each.message_id for each in events if each.kind == "received")
     assert all(counts[message_id] > 1 for message_id in in_sink)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows)
+    rig.require_each_once_in_order()
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqs_fifo_spark import read_fifo, write_fifo
-from tests.spark.sink import take_all
+from tests.spark.sink import held_in
 from tests.spark.support import Rig, running
 
 
@@ -15,11 +15,8 @@ def test_a_stream_goes_on_however_its_queues_are_given(rig: Rig) -> None:
     for queue, target in ((arn, "accepted.fifo"), (rig.url, accepted_url), ("test.fifo", "accepted.fifo")):
         rig.send(10, groups=2)
         messages = rig.source(queueUrl=queue, **endpoint)
-        rows = messages.withColumn("messageDeduplicationId", messages.messageId)
-        writer = rows.writeStream.format("sqsfifo").option("queueUrl", target).options(**endpoint)
-        with running(writer.option("checkpointLocation", str(rig.home / "checkpoint")).start()) as query:
-            rig.drain(query)
-    held = take_all(rig.server, accepted_url)
+        rig.drain_into_queue(messages.withColumn("messageDeduplicationId", messages.messageId), target, **endpoint)
+    held = held_in(rig.server, accepted_url)
     assert sorted(each.body for each in held) == sorted(f"body {number}" for number in range(len(rig.sent)))
     assert rig.server.requests.counts()["GetQueueUrl"] >= 3
 
@@ -41,5 +38,5 @@ def test_keywords_do_what_options_do(rig: Rig) -> None:
     writer = write_fifo(rows, queue_url=accepted_url, order="batch", max_calls_per_second=50)
     with running(writer.option("checkpointLocation", str(rig.home / "checkpoint")).start()) as query:
         rig.drain(query)
-    held = take_all(rig.server, accepted_url)
+    held = held_in(rig.server, accepted_url)
     assert sorted(each.body for each in held) == sorted(f"body {number}" for number in range(10))

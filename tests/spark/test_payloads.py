@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from pyspark.sql import Row
 
 from tests.helpers import extended_session, moto_server, wait_until
-from tests.spark.support import LONG_S, Rig, in_both_modes
-from tests.unit.test_readme import DOCS
+from tests.spark.support import LONG_S, Rig, in_both_modes, recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +35,6 @@ class Bucket:
         sqs.s3_client, sqs.large_payload_support, sqs.use_legacy_attribute = self.s3, "bodies", is_legacy
         return sqs
 
-    def options(self, **options: str) -> dict[str, str]:
-        return {"payloads": "s3", "journalEndpointUrl": self.endpoint, **options}
-
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
@@ -53,14 +49,6 @@ def bucket(endpoint: str) -> Iterator[Bucket]:
     for key in made.held():
         made.s3.delete_object(Bucket="bodies", Key=key)
     made.s3.delete_bucket(Bucket="bodies")
-
-
-def read(rig: Rig, rows: list[dict[str, Any]], **options: str) -> Any:
-    fields = "messageId STRING, messageGroupId STRING, sequenceNumber STRING, body STRING, payloadBucket STRING"
-    attributes = "MAP<STRING, STRUCT<dataType: STRING, stringValue: STRING, binaryValue: BINARY>>"
-    schema = f"{fields}, payloadKey STRING, messageAttributes {attributes}"
-    frame = rig.spark.readStream.format("sqsfifo").schema(schema).options(**rig.options(**options)).load()
-    return rig.to_function(frame, lambda df, _: rows.extend(row.asDict(recursive=True) for row in df.collect()))
 
 
 @in_both_modes
@@ -86,29 +74,26 @@ def test_what_awss_client_sends_comes_whole_and_in_order(rig: Rig, bucket: Bucke
         ]
         assert not sqs.send_message_batch(QueueUrl=rig.url, Entries=entries).get("Failed")
     assert len(bucket.held()) == 8
-    rows: list[dict[str, Any]] = []
-    with read(rig, rows, **bucket.options(deletePayloads="true")) as query:
+    attributes = "MAP<STRING, STRUCT<dataType: STRING, stringValue: STRING, binaryValue: BINARY>>"
+    schema = "sequenceNumber STRING, body STRING, payloadBucket STRING, payloadKey STRING, messageAttributes "
+    options = rig.options(payloads="s3", journalEndpointUrl=bucket.endpoint, deletePayloads="true")
+    frame = rig.spark.readStream.format("sqsfifo").schema(schema + attributes).options(**options).load()
+    rows: list[Row] = []
+    with rig.to_function(frame, lambda batch, _: rows.extend(batch.collect())) as query:
         rig.drain(query)
         wait_until(lambda: not bucket.held(), LONG_S, "the payloads are deleted")
-    rows.sort(key=lambda row: int(row["sequenceNumber"]))
-    assert [row["body"] for row in rows] == bodies
+    rows.sort(key=lambda row: int(row.sequenceNumber))
+    assert [row.body for row in rows] == bodies
     for number, row in enumerate(rows):
-        assert {name: value["stringValue"] for name, value in row["messageAttributes"].items()} == {"note": "kept"}
-        assert (row["payloadBucket"], bool(row["payloadKey"])) == (
-            ("bodies", True) if number % 3 == 0 else (None, False)
-        )
+        assert {name: value.stringValue for name, value in row.messageAttributes.items()} == {"note": "kept"}
+        assert (row.payloadBucket, bool(row.payloadKey)) == (("bodies", True) if number % 3 == 0 else (None, False))
 
 
 def test_the_pages_recipe_has_large_bodies_go_over_s3_and_come_back(rig: Rig, bucket: Bucket) -> None:
     """As it stands there: the sink writes them, and the source reads them."""
-    section = (DOCS / "bodies.md").read_text(encoding="utf-8").partition("### Both on this machine\n")[2]
-    (code,) = re.findall(r"```python\n(.+?)```", section.partition("\n##")[0], re.DOTALL)
     bucket.s3.delete_bucket(Bucket="bodies")  # the recipe makes it
     names: dict[str, Any] = {"spark": rig.spark, "queue_url": rig.url, "s3_url": bucket.endpoint, "home": rig.home}
-    exec(code, names)
+    exec(recipe("bodies.md", "### Both on this machine"), names)
     assert len(bucket.held()) == 1
-    rows: list[Any] = []
     lengths = names["messages"].selectExpr("messageDeduplicationId", "length(body)")
-    with rig.to_function(lengths, lambda frame, _: rows.extend(map(tuple, frame.collect()))) as query:
-        rig.drain(query)
-    assert sorted(rows) == [("1", 5), ("2", 2_000_000)]
+    assert sorted(map(tuple, rig.drained(lengths))) == [("1", 5), ("2", 2_000_000)]

@@ -9,13 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
-from tests.spark.support import (
-    Rig,
-    assert_each_once,
-    assert_in_order,
-    in_both_modes,
-    run_app,
-)
+from tests.spark.support import Rig, assert_each_once, in_both_modes, run_app
 
 pytestmark = pytest.mark.law("source-3", "source-4")
 
@@ -52,8 +46,7 @@ def test_a_union_of_the_stream_with_itself_has_every_row_exactly_twice(rig: Rig)
     """Both branches read one source, and the second read is served from the journal."""
     sent = rig.send(60, groups=20)
     source = rig.source()
-    with rig.to_parquet(source.union(source)) as query:
-        rig.drain(query)
+    rig.drain_into_files(source.union(source))
     assert Counter(row.message_id for row in rig.rows()) == dict.fromkeys(sent, 2)
 
 
@@ -61,12 +54,10 @@ def test_a_union_of_the_stream_with_itself_has_every_row_exactly_twice(rig: Rig)
 def test_a_stream_joined_with_itself_under_other_names_has_one_reader(rig: Rig) -> None:
     """As the pages say. Where a side keeps any column's name, Spark makes two streams, and so two readers."""
     sent = rig.send(60, groups=20)
-    source, seen = rig.source(), Counter[str]()
+    source = rig.source()
     other = source.select(col("messageId").alias("id"), col("body").alias("text"))
     joined = source.join(other, col("messageId") == col("id"))
-    with rig.to_function(joined, lambda frame, batch_id: seen.update(row.id for row in frame.collect())) as query:
-        rig.drain(query)
-    assert seen == dict.fromkeys(sent, 1)
+    assert_each_once((row.id for row in rig.drained(joined)), sent)
 
 
 @pytest.mark.long
@@ -77,13 +68,11 @@ def test_a_speculative_copy_of_a_slow_task_doubles_nothing(rig: Rig, tmp_path: P
     attempt stalls until a copy has read the partition: in one epoch before it seals what it has received, in the next
     before it serves what it has sealed.
     """
-    sent = rig.send(400, groups=80)
+    rig.send(400, groups=80)
     log = run_app("speculation.py", rig.url, tmp_path, log=tmp_path / "log.txt", SPARK_LOCAL_IP="127.0.0.1")
     attempts = {path.name for path in tmp_path.glob("epoch-*-attempt-*")}
     assert attempts == {f"epoch-{epoch}-attempt-{attempt}" for epoch in (1, 2) for attempt in (0, 1)}
     # A copy, not a retry: the first attempt was still at it.
     assert not (tmp_path / "never-copied").exists(), f"Spark did not speculate: {log[-3000:]}"
     assert rig.depth() == (0, 0)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows, may_split=rig.may_split)
+    rig.require_each_once_in_order()

@@ -21,6 +21,7 @@ from tests.spark.support import (
     assert_in_order,
     failure,
     in_both_modes,
+    kill_in_mid_batch,
     require_alive,
     start_app,
 )
@@ -35,7 +36,7 @@ VISIBILITY_S = 4
 @pytest.mark.long
 def test_a_query_stopped_in_mid_batch_three_times_delivers_each_message_once(rig: Rig, tmp_path: Path) -> None:
     """Stopped while tasks receive, while they serve, and while the sink commits."""
-    sent = rig.send(400, groups=40)
+    rig.send(400, groups=40)
     gate = Gate(tmp_path / "gate")
     # The body stays as it is, but every task waits for it at the gate.
     limits = {"maxMessagesPerTrigger": 80, "visibilityTimeoutSeconds": VISIBILITY_S}
@@ -69,47 +70,23 @@ def test_a_query_stopped_in_mid_batch_three_times_delivers_each_message_once(rig
         assert left != (0, 0), f"nothing was left when {what}"
         # Let the tasks that were left behind go.
         gate.open()
-    with rig.to_parquet(rig.source(visibilityTimeoutSeconds=VISIBILITY_S)) as query:
-        rig.drain(query)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows, may_split=rig.may_split)
+    rig.drain_into_files(rig.source(visibilityTimeoutSeconds=VISIBILITY_S))
+    rig.require_each_once_in_order()
 
 
 def test_a_driver_killed_in_mid_batch_is_continued_by_the_next(rig: Rig, tmp_path: Path) -> None:
     """SIGKILL to driver and JVM while tasks serve an epoch: its successor delivers each message once."""
-    sent = rig.send(200, groups=20)
+    rig.send(200, groups=20)
     options = {"maxMessagesPerTrigger": 50, "visibilityTimeoutSeconds": VISIBILITY_S}
-    parquet = tmp_path / "parquet" / "_spark_metadata"
-    gate = Gate(tmp_path / "gate")
-    gate.open()
-    arguments = (tmp_path, *(f"{name}={value}" for name, value in rig.options(**options).items()))
-    killed = start_app("to_parquet.py", *arguments, log=tmp_path / "log.txt")
-    try:
-
-        def is_under_way() -> bool:
-            assert killed.poll() is None, (tmp_path / "log.txt").read_text(errors="replace")[-4000:]
-            return parquet.exists() and len(list(parquet.glob("[0-9]*"))) >= 2
-
-        wait_until(is_under_way, LONG_S, "two micro-batches are committed")
-        gate.close()
-        wait_until(lambda: gate.waiting, LONG_S, "tasks are in mid-batch")
-    finally:
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
-    visible, in_flight = rig.depth()
-    assert visible + in_flight > 0
-    gate.open()
-    with rig.to_parquet(rig.source(**options)) as query:
-        rig.drain(query)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows)
+    kill_in_mid_batch(tmp_path, rig.options(**options))
+    assert sum(rig.depth()) > 0
+    rig.drain_into_files(rig.source(**options))
+    rig.require_each_once_in_order()
 
 
 def test_ctrl_c_in_mid_batch_lets_it_end_and_prints_one_line(rig: Rig, tmp_path: Path) -> None:
     """SIGINT to the process group, as from a terminal: no trace, status 0, and nothing is left to run again."""
-    sent = rig.send(200, groups=20)
+    rig.send(200, groups=20)
     options = rig.options(maxMessagesPerTrigger=50, visibilityTimeoutSeconds=VISIBILITY_S)
     gate, log, checkpoint = Gate(tmp_path / "gate"), tmp_path / "log.txt", tmp_path / "checkpoint"
     app = start_app("to_parquet.py", tmp_path, *(f"{name}={value}" for name, value in options.items()), log=log)
@@ -128,11 +105,8 @@ def test_ctrl_c_in_mid_batch_lets_it_end_and_prints_one_line(rig: Rig, tmp_path:
     assert re.fullmatch(r"SIGINT: the query [\w-]+ has ended between two micro-batches", said[0])
     logs = [{int(each.name) for each in (checkpoint / name).glob("[0-9]*")} for name in ("offsets", "commits")]
     assert logs[0] == logs[1] != set()
-    with rig.to_parquet(rig.source(maxMessagesPerTrigger=50)) as query:
-        rig.drain(query)
-    rows = rig.rows()
-    assert_each_once((row.message_id for row in rows), sent)
-    assert_in_order(rows)
+    rig.drain_into_files(rig.source(maxMessagesPerTrigger=50))
+    rig.require_each_once_in_order()
 
 
 def test_a_query_goes_on_when_messages_are_deleted_at_another_time_than_before(rig: Rig) -> None:

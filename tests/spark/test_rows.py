@@ -19,14 +19,13 @@ pytestmark = pytest.mark.law("source-1")
 def test_a_user_schema_may_name_a_subset_of_the_columns(rig: Rig) -> None:
     """In any case, as Spark resolves names; the columns come in the order and the spelling of the user's schema."""
     rig.send(20, groups=2, body="hello")
-    rows: list[Row] = []
     names = ("BODY", "messageGroupId")
     frame = rig.spark.readStream.format("sqsfifo").schema(" STRING, ".join(names) + " STRING")
     source = frame.options(**rig.options()).load()
     assert [(field.name, field.dataType) for field in source.schema] == [(name, StringType()) for name in names]
-    with rig.to_function(source, lambda batch, _: rows.extend(batch.collect())) as query:
-        rig.drain(query)
-    assert sorted(map(tuple, rows)) == sorted((f"hello {number}", f"group-{number % 2}") for number in range(20))
+    assert sorted(map(tuple, rig.drained(source))) == sorted(
+        (f"hello {number}", f"group-{number % 2}") for number in range(20)
+    )
 
 
 def test_message_attributes_and_system_attributes_arrive_with_their_types(rig: Rig) -> None:
@@ -48,10 +47,7 @@ def test_message_attributes_and_system_attributes_arrive_with_their_types(rig: R
                 "AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-5759e988-bd862e3fe1be46a994272793"}
             },
         )
-    rows: list[Row] = []
-    with rig.to_function(rig.source(), lambda batch, _: rows.extend(batch.collect())) as query:
-        rig.drain(query)
-    (row,) = rows
+    (row,) = rig.drained(rig.source())
     assert row.messageId == answer["MessageId"]
     assert row.sequenceNumber == answer["SequenceNumber"]
     assert (row.body, row.messageGroupId, row.messageDeduplicationId) == ("snow ☃ and\ttab", "g", "d")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sqs_fifo_spark import in_group_order
@@ -18,14 +17,13 @@ from tests.spark.sink import (
     assert_each_once_in_order,
     expected,
     file_stream,
+    held_in,
     rows,
-    sink_options,
-    take_all,
     write,
     write_all,
     write_files,
 )
-from tests.spark.support import Rig, micro_batches, running
+from tests.spark.support import Rig, micro_batches
 
 pytestmark = pytest.mark.law("sink-1", "sink-2")
 
@@ -41,7 +39,7 @@ def test_a_batch_write_of_5_000_rows_puts_each_there_once_and_in_order(rig: Rig)
     frame = in_group_order(given, order_by="number", num_partitions=8).drop("number")
     assert frame.rdd.getNumPartitions() == 8
     write(frame, rig.url)
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
 def test_tasks_share_a_limit_on_calls(rig: Rig) -> None:
@@ -52,7 +50,7 @@ def test_tasks_share_a_limit_on_calls(rig: Rig) -> None:
     write(frame, rig.url, maxCallsPerSecond=limit)
     at = [record.at for record in rig.server.requests.recent("SendMessageBatch")]
     assert len(at) <= limit * (at[-1] - at[0] + 1)
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(1_000, 200))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(1_000, 200))
 
 
 def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Rig, tmp_path: Path) -> None:
@@ -65,33 +63,27 @@ def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Ri
     frame = in_group_order(scattered, order_by="number", num_partitions=3)
     query = write_all(frame.select(*map(str.upper, COLUMNS)), rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(2_000, groups=50))
 
 
 def test_each_row_goes_to_the_queue_that_it_names(rig: Rig, tmp_path: Path) -> None:
     """By ARN, by URL, or none for the option's; each queue has its rows once and in order, in a batch and a stream."""
-    other = rig.create_queue("other.fifo")
-    arn = rig.call("GetQueueAttributes", QueueUrl=other, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-
-    def with_queue(frame: DataFrame) -> DataFrame:
-        third = F.col("number") % 3
-        return frame.withColumn("QUEUEURL", F.when(third == 1, F.lit(arn)).when(third == 2, F.lit(other)))
-
-    def assert_there(count: int) -> None:
-        for url, thirds in ((rig.url, (0,)), (other, (1, 2))):
-            bodies = {f"row {number}" for number in range(count) if number % 3 in thirds}
-            own = {group: [body for body in given if body in bodies] for group, given in expected(count, 10).items()}
-            assert_each_once_in_order(take_all(rig.server, url), own)
-
-    given = with_queue(in_group_order(rows(rig.spark, 300, 10), order_by="number", num_partitions=3))
-    write(given.drop("number"), rig.url)
-    assert_there(300)
     write_files(tmp_path / "files", 300, groups=10, waves=1)
-    stream = in_group_order(file_stream(rig.spark, tmp_path / "files"), order_by="number", num_partitions=3)
-    stream = stream.withColumn("messageDeduplicationId", F.concat(F.lit("s"), "messageDeduplicationId"))
-    streamed = with_queue(stream).drop("number")
-    write_all(streamed, rig.url, tmp_path / "checkpoint", journalLocation=str(tmp_path / "journal"))
-    assert_there(300)
+    for frame in (rows(rig.spark, 300, 10), file_stream(rig.spark, tmp_path / "files")):
+        kind = "stream" if frame.isStreaming else "batch"
+        own, other = (rig.create_queue(f"{name}-{kind}.fifo") for name in ("own", "other"))
+        arn = rig.call("GetQueueAttributes", QueueUrl=other, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        third = F.col("number") % 3
+        given = in_group_order(frame, order_by="number", num_partitions=3)
+        given = given.withColumn("QUEUEURL", F.when(third == 1, F.lit(arn)).when(third == 2, F.lit(other)))
+        if frame.isStreaming:
+            write_all(given.drop("number"), own, tmp_path / "checkpoint", journalLocation=tmp_path / "journal")
+        else:
+            write(given.drop("number"), own)
+        for url, thirds in ((own, (0,)), (other, (1, 2))):
+            bodies = {f"row {number}" for number in range(300) if number % 3 in thirds}
+            wanted = {group: [body for body in each if body in bodies] for group, each in expected(300, 10).items()}
+            assert_each_once_in_order(held_in(rig.server, url), wanted)
 
 
 def test_the_record_sorts_groups_as_sparks_shuffle_deals_them(rig: Rig) -> None:
@@ -102,7 +94,7 @@ def test_the_record_sorts_groups_as_sparks_shuffle_deals_them(rig: Rig) -> None:
     assert dict(dealt) == {group: spark_hash(group) % 8 for group in groups}
 
 
-def test_a_source_is_written_into_a_sink_unchanged(rig: Rig, tmp_path: Path) -> None:
+def test_a_source_is_written_into_a_sink_unchanged(rig: Rig) -> None:
     """All columns of the source are accepted: what has a place in a message arrives, and the rest is ignored."""
     attributes = {
         "colour": {"DataType": "String", "StringValue": "grün"},
@@ -122,10 +114,9 @@ def test_a_source_is_written_into_a_sink_unchanged(rig: Rig, tmp_path: Path) -> 
             MessageDeduplicationId=message.deduplication_id,
             MessageAttributes=message.attributes,
         )
-    writer = rig.source().writeStream.format("sqsfifo").options(**sink_options(copied))
-    with running(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()) as query:
-        rig.drain(query)
-    assert in_groups(take_all(rig.server, copied)) == in_groups(want)
+    rig.drain_into_queue(rig.source(), copied)
+    group_of = attrgetter("message_group_id")
+    assert sorted(held_in(rig.server, copied), key=group_of) == sorted(want, key=group_of)
 
 
 def test_plain_maps_and_binary_bodies_are_taken(rig: Rig) -> None:
@@ -136,7 +127,7 @@ def test_plain_maps_and_binary_bodies_are_taken(rig: Rig) -> None:
         "AS t(body, messageAttributes)"
     )
     write(frame.coalesce(1), rig.url)
-    assert {each.body: each.attributes for each in take_all(rig.server, rig.url)} == {
+    assert {each.body: each.attributes for each in held_in(rig.server, rig.url)} == {
         "grün": {
             "colour": {"DataType": "String", "StringValue": "blue"},
             "shape": {"DataType": "String", "StringValue": "round"},
@@ -153,13 +144,6 @@ def test_deduplication_by_content_sends_equal_bodies_once(rig: Rig) -> None:
     frame = rows(rig.spark, 120, groups=6, partitions=1)
     frame = frame.selectExpr("concat('row ', number % 60) AS body", "messageGroupId", "messageDeduplicationId")
     write(frame, url, deduplication="content")
-    held = take_all(rig.server, url)
+    held = held_in(rig.server, url)
     assert_each_once_in_order(held, expected(60, groups=6))
     assert {each.deduplication_id for each in held} == {sha256(each.body.encode()).hexdigest() for each in held}
-
-
-def in_groups(held: list[Held]) -> dict[str, list[Held]]:
-    groups: defaultdict[str, list[Held]] = defaultdict(list)
-    for each in held:
-        groups[each.message_group_id].append(each)
-    return dict(groups)

@@ -5,34 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 
-from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
-from tests.manual_clock import ManualClock
-from tests.spark.support import LONG_S, ROOT, Rig, failure, run_app, running
-from tests.spark.test_logs import ATTRIBUTE, BODY, CONTROL, SECRET_KEY, SITECUSTOMIZE, TOKEN
+from sqs_fifo_spark.local import Faults
+from tests.spark.sink import held_in
+from tests.spark.support import Rig, failure, own_line, running
+from tests.spark.test_logs import ATTRIBUTE, BODY, CONTROL, require_no_secret, run_at_debug_level
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.law("sink-1")
 
 SCHEMA = "body STRING, messageGroupId STRING, messageDeduplicationId STRING"
 TEN_MINUTES_S = 600
-
-
-def own_line(text: str) -> str:
-    """Return what our error says, of all that Spark puts around it."""
-    lines = re.findall(r"sqs_fifo_spark\.errors\.(\w+: .+)", text)
-    assert lines, f"none of our errors stands in: {text}"
-    return str(lines[-1])
 
 
 def raised(call: Callable[[], object]) -> str:
@@ -61,17 +53,9 @@ def write_file(folder: Path, name: str, given: Iterable[dict[str, Any]]) -> None
     draft.rename(folder / f"{name}.gz")
 
 
-def in_queue(server: LocalQueueServer) -> dict[str, list[str]]:
-    """Return what stands in the queue, by group, oldest first, without what begins and ends each body."""
-
-    def walk(model: FifoModel) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        (queue,) = (each for name, each in model._queues.items() if name == "test.fifo")
-        for message in queue._store:
-            found.setdefault(message.draft.group_id or "", []).append(message.draft.body.split(" ")[1])
-        return found
-
-    return server.run(walk)
+def in_queue(rig: Rig) -> dict[str, list[str]]:
+    """Return the queue's messages by group, oldest first, without what begins and ends each body."""
+    return by_group(message.body.split(" ")[1] for message in held_in(rig.server, rig.url))
 
 
 def table(rig: Rig, given: list[dict[str, Any]]) -> DataFrame:
@@ -103,14 +87,6 @@ def test_a_wrong_option_is_told_before_the_first_row(rig: Rig) -> None:
     assert set(rig.server.requests.counts()) <= {"GetQueueAttributes"}
 
 
-def test_wrong_rows_are_told_before_the_first(rig: Rig) -> None:
-    """By their schema, before anything is asked of the queue."""
-    frame = table(rig, rows("a1")).selectExpr("body AS text", "messageGroupId", "messageDeduplicationId")
-    said = own_line(raised(lambda: save(frame, queueUrl=rig.url)))
-    assert re.fullmatch(r"SchemaError: the rows have a column 'text', which the sink does not know\. .+", said)
-    assert not rig.server.requests.counts()
-
-
 def test_what_would_replace_the_queues_content_is_refused(rig: Rig) -> None:
     """A table's overwrite, and a stream's complete mode, each with what to use."""
     said = own_line(raised(lambda: save(table(rig, rows("a1")), "overwrite", queueUrl=rig.url)))
@@ -128,6 +104,13 @@ BAD = 215
 """More than a task holds stands before it, so that some rows are sent before it is seen."""
 
 
+def by_group(bodies: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for body in bodies:
+        found.setdefault(body[:2], []).append(body)
+    return found
+
+
 def _assert_told(rig: Rig, text: str) -> None:
     """The error names the row and how many were sent; the queue holds as many, each group up to the bad row."""
     said = re.fullmatch(
@@ -137,7 +120,7 @@ def _assert_told(rig: Rig, text: str) -> None:
     )
     assert said, text
     assert int(said[1]) == BAD + 1
-    found = in_queue(rig.server)
+    found = in_queue(rig)
     assert 0 < sum(map(len, found.values())) == int(said[2])
     for group, sent in found.items():
         end = BAD if BODIES[BAD].startswith(group) else None
@@ -155,11 +138,7 @@ def test_bad_rows_are_kept_elsewhere_and_everything_else_is_sent(rig: Rig) -> No
         query.processAllAvailable()
         query_id = query.id
     held = [number for number in range(BAD, len(BODIES)) if BODIES[number][:2] == BODIES[BAD][:2]]
-    expected: dict[str, list[str]] = {}
-    for number, body in enumerate(BODIES):
-        if number not in held:
-            expected.setdefault(body[:2], []).append(body)
-    assert in_queue(rig.server) == expected
+    assert in_queue(rig) == by_group(body for number, body in enumerate(BODIES) if number not in held)
     found = rig.spark.read.option("recursiveFileLookup", "true").json(kept).orderBy("rowNumber").collect()
     assert [line["rowNumber"] for line in found] == [number + 1 for number in held]
     assert (found[0]["reason"], found[0]["row"]["body"], found[0]["query"]) == ("its body is empty", "", query_id)
@@ -167,31 +146,19 @@ def test_bad_rows_are_kept_elsewhere_and_everything_else_is_sent(rig: Rig) -> No
     assert len(list(Path(kept).glob("again/*/*.json"))) == len(held)
 
 
-@pytest.fixture
-def slow_rig(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[Rig, ManualClock]]:
-    """A queue whose time is turned by hand."""
-    clock = ManualClock()
-    with LocalQueueServer(clock=clock) as server:
-        yield Rig(spark, server, tmp_path), clock
-
-
-def test_what_an_aborted_micro_batch_sent_is_recognised_at_the_restart(slow_rig: tuple[Rig, ManualClock]) -> None:
+def test_what_an_aborted_micro_batch_sent_is_recognised_at_the_restart(rig: Rig) -> None:
     """However late: without the bad row the micro-batch runs again, and each row stands in the queue once, in order.
 
     The bad row has ended the write with its number, and with how many rows were sent.
     """
-    rig, clock = slow_rig
     write_file(rig.home / "files", "1.json", rows(*BODIES, bad=BAD, padding=PADDING))
     options: dict[str, Any] = {"queueUrl": rig.url, "journalLocation": rig.home / "journal"}
     with start(rig, files(rig), **options) as query:
         _assert_told(rig, failure(query))
-    clock.advance(TEN_MINUTES_S)
+    rig.server.advance(TEN_MINUTES_S)
     with start(rig, files(rig).where("body != ''"), **options) as query:
         query.processAllAvailable()
-    expected: dict[str, list[str]] = {}
-    for body in BODIES[:BAD] + BODIES[BAD + 1 :]:
-        expected.setdefault(body[:2], []).append(body)
-    assert in_queue(rig.server) == expected
+    assert in_queue(rig) == by_group(BODIES[:BAD] + BODIES[BAD + 1 :])
 
 
 @pytest.mark.long
@@ -200,43 +167,21 @@ def test_no_log_and_no_error_of_a_sink_holds_a_body_or_a_credential(rig: Rig, tm
 
     The control: plain boto3 calls in the same processes, beside ours, show bodies and tokens of their own.
     """
-    site = tmp_path / "site"
-    site.mkdir()
-    site.joinpath("sitecustomize.py").write_text(SITECUSTOMIZE)
     control = rig.create_queue("control.fifo")
-    sqs = boto3.client("sqs", endpoint_url=rig.server.endpoint_url)
-    try:
-        sqs.send_message(QueueUrl=control, MessageBody=CONTROL, MessageGroupId="g", MessageDeduplicationId="d")
-    finally:
-        sqs.close()
+    rig.call("SendMessage", QueueUrl=control, MessageBody=CONTROL, MessageGroupId="g", MessageDeduplicationId="d")
     given = [{**row, "messageAttributes": {"a": ATTRIBUTE}} for row in rows(*(f"g{n % 9}x{n}" for n in range(40)))]
     bad = [{**row, "messageDeduplicationId": row["messageDeduplicationId"] + "-bad"} for row in given]
     write_file(tmp_path / "rows", "1.json", given)
     write_file(tmp_path / "bad", "1.json", bad[:20])
     write_file(tmp_path / "bad", "2.json", [*bad[20:], {**bad[0], "body": f"{BODY}\x00"}])
     rig.server.faults = Faults(seed=1, throttle=0.1, drop_answer=0.05, fail_entry=0.1)
-    log = run_app(
-        "sink_logs.py",
-        rig.url,
-        control,
-        tmp_path,
-        log=tmp_path / "log.txt",
-        timeout_s=5 * LONG_S,
-        PYTHONPATH=f"{site}:{ROOT}",
-        AWS_SECRET_ACCESS_KEY=SECRET_KEY,
-        AWS_SESSION_TOKEN=TOKEN,
-    )
+    log = run_at_debug_level("sink_logs.py", rig, control)
     places = [f"{what} of a {kind}" for kind in ("table", "stream") for what in ("plan", "worker", "commit")]
     for where in places:
         assert f"control call in the {where}" in log
-    shown = {line.split()[0] for line in log.splitlines() if " DEBUG botocore" in line and CONTROL in line}
-    assert len(shown) >= 2, "the control's body does not show in driver and worker: this test could not fail"
-    assert f"{CONTROL}-TOKEN" in log, "the control's token does not show: this test could not fail"
     for failed in ("the table", "the stream", "the option"):
         assert f"{failed} failed: " in log
     assert "its body has a character that SQS does not take, U+0000" in log
     for what in ("the batch write", "micro-batch 0"):
         assert re.search(rf"WARNING sqs_fifo_spark\.sink\.writer .*{what} was aborted\. Its finished partitions, ", log)
-    for secret in (SECRET_KEY, TOKEN, BODY, ATTRIBUTE, "OPTION-5e0a44"):
-        found = [line[:300] for line in log.splitlines() if secret in line]
-        assert not found, f"{len(found)} lines of log hold {secret}: {found[:3]}"
+    require_no_secret(log, "OPTION-5e0a44")

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sqs_fifo_spark import in_group_order
-from tests.helpers import extended_session, moto_server
+from tests.helpers import extended_session, moto_bucket
 from tests.spark.sink import write
 from tests.spark.support import Rig
 
@@ -29,11 +29,7 @@ def body(number: int) -> str:
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """Make a bucket of moto's, and return its endpoint."""
-    with moto_server() as url:
-        s3 = boto3.client("s3", endpoint_url=url)
-        s3.create_bucket(Bucket="big")
-        s3.close()
+    with moto_bucket("big") as url:
         yield url
 
 

@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql.functions import lit
 
 from sqs_fifo_spark import in_group_order
-from tests.spark.sink import COLUMNS, file_partitions, file_stream, take_all, write_all, write_files
-from tests.spark.support import Rig, run_app
-from tests.spark.test_sink_errors import own_line
+from tests.spark.sink import COLUMNS, file_partitions, file_stream, held_in, write_all, write_files
+from tests.spark.support import Rig, own_line, run_app
 
 pytestmark = pytest.mark.law("sink-2")
 
@@ -36,7 +35,7 @@ def test_a_batch_write_that_puts_a_group_in_no_order_says_so_or_fails(rig: Rig, 
         logged = re.findall(rf"query {way}-{order} batch 1\] the batch write: (.* in the queue, .*)", log)
         assert len(logged) == (way in WAYS), logged
         assert all(each.startswith(WAYS[way]) for each in logged)
-    groups = Counter(each.message_group_id for each in take_all(rig.server, rig.url))
+    groups = Counter(each.message_group_id for each in held_in(rig.server, rig.url))
     assert groups == {"group-0": 2 * COUNT, "all": COUNT}
 
 
@@ -56,4 +55,4 @@ def test_a_micro_batch_fails_until_each_group_stands_in_one_partition(rig: Rig, 
         write_all(ordered, rig.url, tmp_path / "checkpoint", **options)
         calls.append(rig.server.requests.counts()["SendMessageBatch"])
     assert len(set(calls)) == 1
-    assert Counter(each.body for each in take_all(rig.server, rig.url)) == {f"row {n}": 1 for n in range(COUNT)}
+    assert Counter(each.body for each in held_in(rig.server, rig.url)) == {f"row {n}": 1 for n in range(COUNT)}

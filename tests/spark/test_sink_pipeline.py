@@ -5,44 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from sqs_fifo_spark.local import Event, LocalQueueServer
+from sqs_fifo_spark.local import Event
+from tests.crash.processes import end_group
 from tests.helpers import wait_until
-from tests.spark.sink import DEADLINE_S, assert_each_once_in_order, group_of, take_all
-from tests.spark.support import Rig, TurnedClock, start_app
+from tests.spark.setups import SMALL_JVM
+from tests.spark.sink import DEADLINE_S, assert_each_once_in_order, group_of, held_in
+from tests.spark.support import Rig, start_app
 
 pytestmark = [pytest.mark.long, pytest.mark.law("source-5", "sink-3")]
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COUNT, GROUPS = 8_000, 400
 MOMENTS = [("sent", 700), ("received", 2_500), ("deleted", 1_500)]
 """When each run is killed: when so many messages were sent to the second queue, or received or deleted in the first."""
 VISIBILITY_S = 30.0
-SMALL_JVM = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For JVMs that live for seconds: what the second compiler makes is never paid back."""
 
 
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
-
-
-@pytest.fixture
-def rig(spark: SparkSession, clock: TurnedClock, tmp_path: Path) -> Iterator[Rig]:
-    with LocalQueueServer(clock=clock) as server:
-        yield Rig(spark, server, tmp_path)
-
-
-def test_a_pipeline_killed_three_times_moves_each_of_8_000_messages_once_and_in_order(
-    rig: Rig, clock: TurnedClock, tmp_path: Path
-) -> None:
+def test_a_pipeline_killed_three_times_moves_each_of_8_000_messages_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
     """SIGKILL to driver and JVM while tasks send, while they receive, and while the source deletes.
 
     Each time the server kills them in the middle of a call that it has obeyed, so its answer never comes. When they
@@ -67,7 +49,9 @@ def test_a_pipeline_killed_three_times_moves_each_of_8_000_messages_once_and_in_
     def start() -> subprocess.Popen[bytes]:
         log = tmp_path / f"log-{len(running)}.txt"
         options = [f"visibilityTimeoutSeconds={VISIBILITY_S:g}", "waitTimeSeconds=1", "numPartitions=4"]
-        running.append(start_app("pipeline.py", tmp_path, rig.url, target, *options, log=log, **SMALL_JVM))
+        running.append(
+            start_app("pipeline.py", tmp_path, rig.url, target, *options, log=log, JAVA_TOOL_OPTIONS=SMALL_JVM)
+        )
         return running[-1]
 
     def output() -> str:
@@ -79,7 +63,7 @@ def test_a_pipeline_killed_three_times_moves_each_of_8_000_messages_once_and_in_
             process = start()
             assert process.wait(DEADLINE_S) == -signal.SIGKILL, output()
             assert rig.depth() != (0, 0), f"nothing was left when {number} were {kind}"
-            clock.added_s += VISIBILITY_S
+            rig.server.advance(VISIBILITY_S)
         process = start()
 
         def is_moved() -> bool:
@@ -89,10 +73,8 @@ def test_a_pipeline_killed_three_times_moves_each_of_8_000_messages_once_and_in_
         wait_until(is_moved, DEADLINE_S, "the first queue is empty")
     finally:
         for process in running:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end_group(process)
     want: dict[str, list[str]] = {}
     for number in range(COUNT):
         want.setdefault(group_of(number, GROUPS), []).append(f"BODY {number}")
-    assert_each_once_in_order(take_all(rig.server, target), want)
+    assert_each_once_in_order(held_in(rig.server, target), want)

@@ -6,19 +6,17 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import DataFrame
 
 from sqs_fifo_spark import in_group_order
-from sqs_fifo_spark.local import Event, LocalQueueServer
+from sqs_fifo_spark.local import Event
 from tests.crash.processes import look
 from tests.helpers import wait_until
-from tests.manual_clock import ManualClock
 from tests.spark.sink import (
     COLUMNS,
     DEADLINE_S,
@@ -29,17 +27,14 @@ from tests.spark.sink import (
     file_stream,
     forget_commit,
     group_of,
+    held_in,
     sink_options,
-    take_all,
     to_the_end,
     write,
     write_all,
     write_files,
 )
 from tests.spark.support import LONG_S, Rig, run_app, start_app
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.law("sink-3", "sink-4")
 
@@ -48,23 +43,6 @@ FILES = 8
 LATER_S = 600.0
 CALLS, ENTRIES = 8, 10
 """The calls that a task has under way at once, and the rows of each: all that a replay may double."""
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """The time of the queue in `late_rig`."""
-    return ManualClock()
-
-
-@pytest.fixture
-def late_rig(spark: SparkSession, clock: ManualClock, tmp_path: Path) -> Iterator[Rig]:
-    """A rig whose queue forgets what was sent when the test turns `clock`, and not before."""
-    with LocalQueueServer(clock=clock) as server:
-        yield Rig(spark, server, tmp_path)
-
-
-def pass_time(rig: Rig, clock: ManualClock, seconds: float) -> None:
-    rig.server.run(lambda model: clock.advance(seconds))
 
 
 class Killer:
@@ -115,8 +93,8 @@ def test_tasks_killed_in_mid_partition_are_retried_and_each_row_comes_once(rig: 
     ]
     log = run_app("sink_from_files.py", tmp_path, "local[2,4]", *map(json.dumps, jobs), log=tmp_path / "log.txt")
     assert len(killed) >= len(moments), log[-3000:]
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
-    assert_each_once_in_order(take_all(rig.server, batch), expected(COUNT, GROUPS))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert_each_once_in_order(held_in(rig.server, batch), expected(COUNT, GROUPS))
 
 
 @pytest.mark.long
@@ -132,36 +110,34 @@ def test_a_slow_task_and_its_speculative_copy_send_each_row_once(rig: Rig, tmp_p
     assert not list(tmp_path.glob("never-*")), f"Spark did not speculate: {log[-3000:]}"
     assert (tmp_path / "copied").exists()
     assert duplicates, "the copies did not send the same rows"
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
 # Micro-batches
 
 
-def test_with_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_sends_nothing(
-    late_rig: Rig, clock: ManualClock
-) -> None:
+def test_with_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_sends_nothing(rig: Rig) -> None:
     """SQS has forgotten the rows, and the journal has not."""
-    rig, checkpoint = late_rig, late_rig.home / "checkpoint"
+    checkpoint = rig.home / "checkpoint"
     write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
     with file_partitions(rig.spark, FILES):
         frame = file_stream(rig.spark, rig.home / "files", files=FILES).select(COLUMNS)
         write_all(frame, rig.url, checkpoint, journalLocation=rig.journal)
         forget_commit(checkpoint, 1)
-        pass_time(rig, clock, LATER_S)
+        rig.server.advance(LATER_S)
         before = calls(rig)
         write_all(frame, rig.url, checkpoint, journalLocation=rig.journal)
     assert (checkpoint / "commits" / "1").exists()
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(COUNT, GROUPS))
     assert calls(rig) == before
 
 
-def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(late_rig: Rig, clock: ManualClock) -> None:
+def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(rig: Rig) -> None:
     """Sent rows are known by their content, not by partition and row number; batch writes find it by Spark's ids.
 
     Each group is scattered over all partitions until `in_group_order` brings it together.
     """
-    rig, checkpoint = late_rig, late_rig.home / "checkpoint"
+    checkpoint = rig.home / "checkpoint"
     write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
     seen: list[tuple[int, int]] = []
 
@@ -177,19 +153,19 @@ def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(lat
 
     run(3)
     forget_commit(checkpoint, 1)
-    pass_time(rig, clock, LATER_S)
+    rig.server.advance(LATER_S)
     before = calls(rig)
     run(5)
     assert seen == [(0, 3), (1, 3), (1, 5)]
     assert calls(rig) == before
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert_each_once_in_order(held_in(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
-def test_a_thread_inside_foreach_batch_must_say_who_writes_what(late_rig: Rig, clock: ManualClock, ids: bool) -> None:
+def test_a_thread_inside_foreach_batch_must_say_who_writes_what(rig: Rig, ids: bool) -> None:
     """Spark says it to the function's own thread only: a write of another is one outside of any stream."""
-    rig, checkpoint = late_rig, late_rig.home / "checkpoint"
+    checkpoint = rig.home / "checkpoint"
     write_files(rig.home / "files", 200, 20, files=2)
     seen: list[int] = []
 
@@ -213,24 +189,24 @@ def test_a_thread_inside_foreach_batch_must_say_who_writes_what(late_rig: Rig, c
 
     run()
     forget_commit(checkpoint, 0)
-    pass_time(rig, clock, LATER_S)
+    rig.server.advance(LATER_S)
     run()
     assert seen == [0, 0]
-    held = take_all(rig.server, rig.url)
+    held = held_in(rig.server, rig.url)
     assert len(held) == (200 if ids else 400)
     assert audit(held, expected(200, 20)).lost == []
 
 
 @pytest.mark.long
 def test_a_micro_batch_killed_in_the_middle_and_resumed_after_ten_minutes_doubles_what_was_not_recorded(
-    late_rig: Rig, clock: ManualClock
+    rig: Rig,
 ) -> None:
     """SIGKILL to all while calls are unanswered: at most 80 rows of a task come twice, right behind themselves.
 
     A group's next row waits for the record of the one before, so each group has one such row at most. The replay has
     other partitions, so what it takes for sent was recognised by its content.
     """
-    rig, home = late_rig, late_rig.home
+    home = rig.home
     write_files(home / "files", COUNT, GROUPS, files=FILES)
     options = sink_options(rig.url, journalLocation=rig.journal)
     killed: list[str] = []
@@ -254,11 +230,11 @@ def test_a_micro_batch_killed_in_the_middle_and_resumed_after_ten_minutes_double
     assert COUNT // 3 <= killer.sent < COUNT
     assert not (home / "checkpoint" / "commits" / "0").exists()
 
-    pass_time(rig, clock, LATER_S)
+    rig.server.advance(LATER_S)
     with file_partitions(rig.spark, FILES // 2):
         frame = file_stream(rig.spark, home / "files", files=FILES).select(COLUMNS)
         write_all(frame, rig.url, home / "checkpoint", journalLocation=rig.journal)
-    outcome = audit(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    outcome = audit(held_in(rig.server, rig.url), expected(COUNT, GROUPS))
     assert (outcome.lost, outcome.unknown, outcome.misplaced) == ([], [], []), str(outcome)
     numbers = [int(body.removeprefix("row ")) for body, count in outcome.repeats.items() for _ in range(count)]
     # The call that was killed had been obeyed, so it is there; and no other than those under way.

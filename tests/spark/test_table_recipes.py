@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,11 @@ from sqs_fifo_spark import DataLossError, once
 from sqs_fifo_spark.batch_ids import Batch
 from tests.crash.postgres import PostgresServer
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, ROOT, Rig, Sent, failure, running
+from tests.spark.support import LONG_S, Rig, Sent, failure, recipe, running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PAGE = (ROOT / "sqs_fifo_spark" / "docs" / "tables.md").read_text(encoding="utf-8")
 _START, _WAIT = "writer = ", "query.awaitTermination()\n"
 COLUMNS = ["messageId", "messageGroupId", "sequenceNumber", "body"]
 
@@ -28,9 +26,7 @@ class Recipe:
     """The code of the page's section, which reads the rig's queue."""
 
     def __init__(self, title: str, rig: Rig, **names: Any) -> None:
-        section = _PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
-        (code,) = re.findall(r"```python\n(.+?)```", section, re.DOTALL)
-        begin, _, end = code.partition(_START)
+        begin, _, end = recipe("tables.md", f"## {title}").partition(_START)
         self._start = _START + end.replace(_WAIT, "")
         assert end.endswith(_WAIT)
         self.names: dict[str, Any] = {"messages": rig.source(), "home": rig.home, **names}

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.sink import Held, take_all
-from tests.spark.support import ROOT, SPARK_VERSION, Rig, failure
-
-_PAGE = ROOT / "sqs_fifo_spark" / "docs" / "options.md"
+from tests.spark.sink import Held, held_in
+from tests.spark.support import SPARK_VERSION, Rig, failure, recipe
 
 
 @pytest.fixture(autouse=True)
@@ -23,18 +21,14 @@ def no_tables(rig: Rig) -> Iterator[None]:
 
 def test_tables_are_read_and_written_as_the_page_says(rig: Rig) -> None:
     """A message that is sent comes out of the one, and a row goes into the other."""
-    section = _PAGE.read_text(encoding="utf-8").partition("## Tables\n")[2]
-    (code,) = re.findall(r"```python\n(.+?)```", section.partition("\n## ")[0], re.DOTALL)
     accepted_url = rig.create_queue("accepted.fifo")
     given = {"spark": rig.spark, "queue_url": rig.url, "accepted_url": accepted_url, "home": rig.home}
-    exec(code, given)
-    assert take_all(rig.server, accepted_url) == [Held("lot-1", "bid-7", "7")]
+    exec(recipe("options.md", "## Tables"), given)
+    assert held_in(rig.server, accepted_url) == [Held("lot-1", "bid-7", "7")]
 
     rig.send(20, groups=4)
     frame: Any = given["bids"]
-    with rig.to_parquet(frame) as query:
-        rig.drain(query)
-    assert {row.message_id for row in rig.rows()} == rig.sent.keys()
+    assert {row.messageId for row in rig.drained(frame)} == rig.sent.keys()
 
 
 def test_what_spark_adds_to_a_table_s_options_is_no_option(rig: Rig) -> None:
@@ -59,8 +53,5 @@ def test_a_stream_in_sql_takes_options(rig: Rig) -> None:
     options = ", ".join(f"'{name}' = '{value}'" for name, value in rig.options().items())
     rig.spark.sql("CREATE TABLE bids (body STRING, messageId STRING, messageGroupId STRING) USING sqsfifo")
     rig.send(3)
-    rows: list[str] = []
-    frame = rig.spark.sql(f"SELECT * FROM STREAM bids WITH ({options})")
-    with rig.to_function(frame, lambda batch, _: rows.extend(row.messageId for row in batch.collect())) as query:
-        rig.drain(query)
-    assert set(rows) == rig.sent.keys()
+    rows = rig.drained(rig.spark.sql(f"SELECT * FROM STREAM bids WITH ({options})"))
+    assert {row.messageId for row in rows} == rig.sent.keys()

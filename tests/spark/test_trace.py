@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.spark.support import Rig, running
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tests.spark.support import Rig
 
 XRAY = "Root=1-67891233-abcdef012345678912345678;Parent=53995c3f42cd8ad8;Sampled=1"
-
-
-def attributes_of(carrier: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the message attributes that instrumented SDKs put a context into."""
-    return {name: {"DataType": "String", "StringValue": value} for name, value in carrier.items()}
 
 
 def test_a_context_comes_out_as_it_went_in(rig: Rig) -> None:
@@ -42,16 +34,13 @@ def test_a_context_comes_out_as_it_went_in(rig: Rig) -> None:
             MessageBody=str(number),
             MessageGroupId="lot",
             MessageDeduplicationId=str(number),
-            MessageAttributes=attributes_of(carrier),
+            MessageAttributes={name: {"DataType": "String", "StringValue": each} for name, each in carrier.items()},
             MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": XRAY}},
         )
 
     accepted = rig.create_queue("accepted.fifo")
     messages = rig.source()
-    rows = messages.withColumn("messageDeduplicationId", messages.messageId)
-    writer = rows.writeStream.format("sqsfifo").option("queueUrl", accepted)
-    with running(writer.option("checkpointLocation", str(rig.home / "checkpoint")).start()) as query:
-        rig.drain(query)
+    rig.drain_into_queue(messages.withColumn("messageDeduplicationId", messages.messageId), accepted)
 
     request = {"QueueUrl": accepted, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
     answer = rig.call("ReceiveMessage", **request, MessageSystemAttributeNames=["AWSTraceHeader"])

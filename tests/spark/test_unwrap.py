@@ -54,16 +54,6 @@ def send(rig: Rig, number: int, body: str, attributes: dict[str, Any]) -> None:
     rig.call("SendMessage", **given, MessageAttributes=attributes)
 
 
-def read(rig: Rig, **options: str) -> list[dict[str, Any]]:
-    """Return the rows of all messages, in the order of their sequence numbers."""
-    rows: list[dict[str, Any]] = []
-    with rig.to_function(
-        rig.source(**options), lambda frame, _: rows.extend(row.asDict(recursive=True) for row in frame.collect())
-    ) as query:
-        rig.drain(query)
-    return sorted(rows, key=lambda row: int(row["sequenceNumber"]))
-
-
 @in_both_modes
 @pytest.mark.parametrize("is_raw", [False, True], ids=["envelope", "raw"])
 def test_a_message_is_the_same_however_the_topic_delivers_it(rig: Rig, is_raw: bool) -> None:
@@ -73,7 +63,7 @@ def test_a_message_is_the_same_however_the_topic_delivers_it(rig: Rig, is_raw: b
     for number, message in enumerate(messages):
         send(rig, number, message["Body"], AS_JSON if is_raw else message.get("MessageAttributes", {}))
     send(rig, 9, "sent by hand", {})
-    *rows, by_hand = read(rig, unwrap="sns")
+    *rows, by_hand = sorted(rig.drained(rig.source(unwrap="sns")), key=lambda row: int(row.sequenceNumber))
     assert [row["body"] for row in rows] == bodies
     for row in rows:
         assert row["messageAttributes"]["for"]["stringValue"] == "EUR"
@@ -95,7 +85,4 @@ def test_a_schema_may_name_the_column(rig: Rig) -> None:
     sns = StructType([*(StructField(name, StringType()) for name in names), StructField("timestamp", TimestampType())])
     schema = StructType([StructField("SNS", sns), StructField("body", StringType())])
     frame = rig.spark.readStream.format("sqsfifo").schema(schema).options(**rig.options(unwrap="sns")).load()
-    rows: list[Any] = []
-    with rig.to_function(frame, lambda df, _: rows.extend(df.selectExpr("SNS.subject", "body").collect())) as query:
-        rig.drain(query)
-    assert [tuple(row) for row in rows] == [("a bid", "1")]
+    assert list(map(tuple, rig.drained(frame.selectExpr("SNS.subject", "body")))) == [("a bid", "1")]

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +21,7 @@ import sqs_fifo_spark
 from sqs_fifo_spark.watch import EmbeddedMetrics, Exporter, Prometheus, SqsFifoListener
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, SPARK_VERSION, Rig
+from tests.unit.test_readme import DOCS, snippets
 
 pytestmark = pytest.mark.skipif(SPARK_VERSION < (4, 2), reason="Spark asks sources for no figures")
 
@@ -101,8 +101,7 @@ def test_a_run_has_a_bar_while_it_lasts_and_a_plot_of_its_lag_afterwards(
     plots: list[Any] = []
     drawer = SimpleNamespace(plot=lambda frame, **named: plots.append(frame), __name__="drawer")
     monkeypatch.setitem(sys.modules, "drawer", drawer)
-    page = Path(sqs_fifo_spark.__file__).parent / "docs" / "troubleshooting.md"
-    (example,) = re.findall(r"```python\n(import json\n.+?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = (code for code in snippets(DOCS / "troubleshooting.md") if code.startswith("import json\n"))
     with pd.option_context("plotting.backend", "drawer"):
         exec(example, {"query": query})
     (plot,) = plots

@@ -15,10 +15,14 @@ import pytest
 
 from tests.spark.builds import imports, make_archive, make_environment, make_repository, make_wheel
 from tests.spark.setups import SUBMIT, cluster, connect_server, environment, move, settings
+from tests.spark.support import ROOT
 
 pytestmark = pytest.mark.long
 
 COUNT, GROUPS = 100, 10
+EXAMPLE = ROOT / "conf" / "spark-defaults.conf.example"
+PLACE = "/opt/sqs-fifo-spark"
+"""Where the example of the settings takes the environment to be."""
 
 on_this_machine = pytest.mark.parametrize("place", ["local"], indirect=True)
 on_a_cluster = pytest.mark.parametrize("place", ["standalone"], indirect=True)
@@ -77,10 +81,23 @@ class Place:
         return move(command, self.home, found, variables, count=COUNT, groups=GROUPS, remote=remote)
 
 
+def here(machine: Machine, home: Path, text: str = "") -> Place:
+    """Return the place for an application on this machine, with these settings of Spark."""
+    return Place(home, settings(home, text), machine.path, home / "local")
+
+
+def make_wrapper(home: Path) -> Path:
+    """Make an interpreter, such as Jupyter, that runs no modules, so that Spark cannot look anything up with it."""
+    wrapper = home / "jupyter"
+    wrapper.write_text("#!/bin/sh\nexit 2\n")
+    wrapper.chmod(0o755)
+    return wrapper
+
+
 @pytest.fixture
 def place(request: pytest.FixtureRequest, machine: Machine, tmp_path: Path) -> Place:
     if request.param == "local":
-        return Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
+        return here(machine, tmp_path)
     conf = settings(tmp_path, master=request.getfixturevalue("standalone"))
     return Place(tmp_path, conf, machine.path, machine.home / "cluster" / "work")
 
@@ -139,20 +156,58 @@ def test_connect(machine: Machine, place: Place) -> None:
     assert origin.is_relative_to(machine.python.parents[1])
 
 
-def test_connect_where_the_client_registers(machine: Machine, tmp_path: Path) -> None:
+@on_this_machine
+def test_connect_where_the_client_registers(machine: Machine, place: Place) -> None:
     """The server's PYSPARK_DRIVER_PYTHON is a wrapper, so that it cannot look the format up."""
-    place = Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
-    wrapper = tmp_path / "jupyter"
-    wrapper.write_text("#!/bin/sh\nexit 2\n")
-    wrapper.chmod(0o755)
-    names = {"PYSPARK_DRIVER_PYTHON": wrapper, "PYSPARK_PYTHON": machine.python}
-    server = tmp_path / "server"
+    server = place.home / "server"
     server.mkdir()
+    names = {"PYSPARK_DRIVER_PYTHON": make_wrapper(place.home), "PYSPARK_PYTHON": machine.python}
     with connect_server(server, place.conf, PATH=place.path, **names) as remote:
         place.moves(machine.python, found="registered", remote=remote)
 
 
-def test_connect_within_the_client(machine: Machine, tmp_path: Path) -> None:
+@on_this_machine
+def test_connect_within_the_client(machine: Machine, place: Place) -> None:
     """`remote("local[2]")` starts a server that inherits the client's environment."""
-    place = Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
     place.moves(machine.python, found="plain", remote="local[2]", PYSPARK_PYTHON=machine.python)
+
+
+# The interpreter, and who names it
+
+
+@on_this_machine
+def test_the_drivers_variable_names_the_interpreter_and_nothing_is_registered(machine: Machine, place: Place) -> None:
+    """Spark looks the format up, and runs source and sink, with the interpreter that PYSPARK_DRIVER_PYTHON names.
+
+    Functions of the application's own run with `python3` all the same. `test_pip` names PYSPARK_PYTHON.
+    """
+    place.moves(SUBMIT, found="plain", PYSPARK_DRIVER_PYTHON=machine.python, WITHOUT_UDF=1)
+
+
+def test_the_settings_of_the_example_need_register(machine: Machine, tmp_path: Path) -> None:
+    """`conf/spark-defaults.conf.example` as it stands, but for the place of the environment."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert text.count(f" {PLACE}/bin/python\n") == 2
+    here(machine, tmp_path, text.replace(PLACE, str(machine.python.parents[1]))).moves(SUBMIT, found="registered")
+
+
+@on_this_machine
+def test_the_lines_of_spark_env_in_the_example_need_nothing(machine: Machine, place: Place) -> None:
+    """The line that the example has for `conf/spark-env.sh` makes the format known without `register`."""
+    (line,) = (line for line in EXAMPLE.read_text(encoding="utf-8").splitlines() if "export PYSPARK_PYTHON=" in line)
+    assert line == f"#     export PYSPARK_PYTHON={PLACE}/bin/python"
+    (place.conf / "spark-env.sh").write_text(line.lstrip("# ").replace(PLACE, str(machine.python.parents[1])))
+    place.moves(SUBMIT, found="plain")
+
+
+@on_this_machine
+def test_an_application_that_its_own_interpreter_starts_needs_register(machine: Machine, place: Place) -> None:
+    """`venv/bin/python app.py`, nothing in the environment, and no setting."""
+    place.moves(machine.python, found="registered")
+
+
+@on_this_machine
+def test_a_driver_python_that_is_a_wrapper_needs_register(machine: Machine, place: Place) -> None:
+    """The launcher `pyspark` names `python3` where its user names nothing."""
+    wrapper = make_wrapper(place.home)
+    place.moves(machine.python, found="registered", PYSPARK_DRIVER_PYTHON=wrapper, PYSPARK_PYTHON="python3")

@@ -10,79 +10,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
+
+from sqs_fifo_spark import SqsFifoDataSource
+from sqs_fifo_spark.source.reader import SqsFifoStreamReader
+from tests.helpers import spark_builder
+from tests.spark.apps.control import control_call
 
 URL, CONTROL_URL, HOME = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
 
-def make_source(control_url: str) -> type[DataSource]:
-    """Return the source with a control call before each of ours. Carried by value, as it stands in a function."""
-    from sqs_fifo_spark.datasource import SqsFifoDataSource
-    from sqs_fifo_spark.options import parse_source_options
-    from sqs_fifo_spark.source.reader import SqsFifoStreamReader
+class ControlledReader(SqsFifoStreamReader):
+    """The reader with a control call behind each of ours."""
 
-    def control(where: str) -> None:
-        import sys
+    def latestOffset(self, *arguments: Any) -> dict[str, Any]:
+        offset = super().latestOffset(*arguments)
+        control_call(CONTROL_URL, "reader")
+        return offset
 
-        import boto3
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield from super().read(partition)
+        control_call(CONTROL_URL, "worker")
 
-        client = boto3.client(
-            "sqs",
-            endpoint_url=control_url.rsplit("/", 2)[0],
-            aws_access_key_id="control",
-            aws_secret_access_key="control",
-            aws_session_token="CONTROL-5e0a44-TOKEN",
-        )
-        client.receive_message(QueueUrl=control_url)
-        print(f"control call in the {where}", file=sys.stderr, flush=True)
 
-    class ControlledReader(SqsFifoStreamReader):
-        def latestOffset(self, *arguments: Any) -> dict[str, Any]:
-            offset = super().latestOffset(*arguments)
-            control("reader")
-            return offset
+class ControlledSource(SqsFifoDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "controlled"
 
-        def read(self, partition: InputPartition) -> Iterator[Any]:
-            yield from super().read(partition)
-            control("worker")
-
-    class ControlledSource(SqsFifoDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "controlled"
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return ControlledReader(parse_source_options(self.options), schema)
-
-    return ControlledSource
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        reader = super().streamReader(schema)
+        reader.__class__ = ControlledReader
+        return reader
 
 
 def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(HOME / "local"))
-        .getOrCreate()
-    )
-    spark.dataSource.register(make_source(CONTROL_URL))
-    query = (
-        spark.readStream.format("controlled")
-        .option("queueUrl", URL)
-        .option("journalLocation", str(HOME / "journal"))
-        .option("waitTimeSeconds", "1")
-        .option("visibilityTimeoutSeconds", "6")
-        .option("heartbeatSeconds", "0.2")
-        .option("maxMessagesPerTrigger", "100")
-        .load()
-        .writeStream.format("parquet")
-        .option("path", str(HOME / "parquet"))
-        .option("checkpointLocation", str(HOME / "checkpoint"))
-        .start()
-    )
+    spark = spark_builder("local[2]", HOME).getOrCreate()
+    spark.dataSource.register(ControlledSource)
+    options = {
+        "queueUrl": URL,
+        "journalLocation": str(HOME / "journal"),
+        "waitTimeSeconds": "1",
+        "visibilityTimeoutSeconds": "6",
+        "heartbeatSeconds": "0.2",
+        "maxMessagesPerTrigger": "100",
+    }
+    writer = spark.readStream.format("controlled").options(**options).load().writeStream.format("parquet")
+    query = writer.option("checkpointLocation", str(HOME / "checkpoint")).start(str(HOME / "parquet"))
     query.processAllAvailable()
     query.stop()
     spark.stop()

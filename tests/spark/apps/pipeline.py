@@ -9,20 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, upper
+
+from tests.helpers import spark_builder
 
 
 def main() -> None:
     home, url, into = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(home / "local"))
-        .getOrCreate()
-    )
+    spark = spark_builder("local[2]", home).getOrCreate()
     source = (
         spark.readStream.format("sqsfifo")
         .option("queueUrl", url)

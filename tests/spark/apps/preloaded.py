@@ -7,33 +7,30 @@ from, and what it imported before and after the fork.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark import SqsFifoDataSource
 from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter
 from sqs_fifo_spark.source.reader import SqsFifoStreamReader
+from tests.helpers import spark_builder
 
-HOME = sys.argv[1]
+HOME, URL, INTO = Path(sys.argv[1]), *sys.argv[2:4]
 
 
 def look(task: str) -> None:
-    import json
-    import pathlib
-    import sys
-
     names = list(sys.modules)
     forked = names.index("pyspark.daemon")
     main: Any = sys.modules["__main__"]
     told = {"main": main.__spec__.name, "before": names[:forked], "after": names[forked + 1 :]}
-    pathlib.Path(HOME, f"worker-{task}.json").write_text(json.dumps(told))
+    (HOME / f"worker-{task}.json").write_text(json.dumps(told))
 
 
 class Reader(SqsFifoStreamReader):
@@ -66,26 +63,16 @@ class Looked(SqsFifoDataSource):
 
 
 def main() -> None:
-    home, url, into = Path(HOME), *sys.argv[2:4]
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(home / "local"))
-        .config("spark.python.daemon.module", "sqs_fifo_spark.daemon")
-        .getOrCreate()
-    )
+    builder = spark_builder("local[2]", HOME).config("spark.python.daemon.module", "sqs_fifo_spark.daemon")
+    spark = builder.getOrCreate()
     spark.dataSource.register(Looked)
     query = (
         spark.readStream.format("looked")
-        .options(queueUrl=url, journalLocation=str(home / "received"), waitTimeSeconds="1", numPartitions="1")
+        .options(queueUrl=URL, journalLocation=str(HOME / "received"), waitTimeSeconds="1", numPartitions="1")
         .load()
         .selectExpr("body", "messageGroupId", "messageId AS messageDeduplicationId")
         .writeStream.format("looked")
-        .option("queueUrl", into)
-        .option("journalLocation", str(home / "sent"))
-        .option("checkpointLocation", str(home / "checkpoint"))
+        .options(queueUrl=INTO, journalLocation=str(HOME / "sent"), checkpointLocation=str(HOME / "checkpoint"))
         .start()
     )
     query.processAllAvailable()

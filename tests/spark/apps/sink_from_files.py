@@ -8,69 +8,57 @@ as it writes, called `<partition>-<attempt>-<process id>`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from sqs_fifo_spark import SqsFifoDataSource
+from tests.helpers import spark_builder
 from tests.spark.sink import COLUMNS, SCHEMA, file_stream, to_the_end
 
 HOME, MASTER = Path(sys.argv[1]), sys.argv[2]
 FILES = 8
 
 
-def make_sink(writers: str) -> type[DataSource]:
-    """Return the sink whose attempts have files in `writers`. A function, so that cloudpickle carries it by value."""
-    from sqs_fifo_spark.datasource import SqsFifoDataSource
+def told(writer: Any) -> Any:
+    """Return the writer, whose attempts have files in `writers`."""
 
-    def told(writer: Any) -> Any:
-        class Telling(type(writer)):  # type: ignore[misc]
-            def write(self, iterator: Iterator[Any]) -> Any:
-                import os
+    class Telling(type(writer)):  # type: ignore[misc]
+        def write(self, iterator: Iterator[Any]) -> Any:
+            context = TaskContext.get()
+            assert context is not None
+            told = HOME / "writers" / f"{context.partitionId()}-{context.attemptNumber()}-{os.getpid()}"
+            told.touch()
+            try:
+                return super().write(iterator)
+            finally:
+                told.unlink(missing_ok=True)
 
-                context = TaskContext.get()
-                assert context is not None
-                told = Path(writers, f"{context.partitionId()}-{context.attemptNumber()}-{os.getpid()}")
-                told.touch()
-                try:
-                    return super().write(iterator)
-                finally:
-                    told.unlink(missing_ok=True)
+    writer.__class__ = Telling
+    return writer
 
-        writer.__class__ = Telling
-        return writer
 
-    class TellingSink(SqsFifoDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "telling"
+class TellingSink(SqsFifoDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "telling"
 
-        def writer(self, schema: StructType, overwrite: bool) -> Any:
-            return told(super().writer(schema, overwrite))
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        return told(super().writer(schema, overwrite))
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-            return told(super().streamWriter(schema, overwrite))
-
-    return TellingSink
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        return told(super().streamWriter(schema, overwrite))
 
 
 def main() -> None:
-    spark = (
-        SparkSession.builder.master(MASTER)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(HOME / "local"))
-        .config("spark.sql.files.minPartitionNum", FILES)
-        .getOrCreate()
-    )
+    spark = spark_builder(MASTER, HOME).config("spark.sql.files.minPartitionNum", FILES).getOrCreate()
     (HOME / "writers").mkdir()
-    spark.dataSource.register(make_sink(str(HOME / "writers")))
+    spark.dataSource.register(TellingSink)
     for job in map(json.loads, sys.argv[3:]):
         if job["mode"] == "batch":
             frame = spark.read.schema(SCHEMA).parquet(str(HOME / "files")).select(COLUMNS)

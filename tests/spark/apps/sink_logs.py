@@ -11,70 +11,44 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
+
+from sqs_fifo_spark import SqsFifoDataSource
+from tests.helpers import spark_builder
+from tests.spark.apps.control import control_call
 
 URL, CONTROL_URL, HOME = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 SCHEMA = "body STRING, messageGroupId STRING, messageDeduplicationId STRING, messageAttributes MAP<STRING, STRING>"
 
 
-def make_sink(control_url: str) -> type[DataSource]:
-    """Return the sink with a control call after each of ours. Carried by value, as it stands in a function."""
-    from sqs_fifo_spark.datasource import SqsFifoDataSource
-    from sqs_fifo_spark.options import parse_sink_options
-    from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter, SqsFifoWriter
+def controlled(writer: Any, kind: str) -> Any:
+    """Return the writer, with a control call now and behind each of its own."""
+    control_call(CONTROL_URL, f"plan of a {kind}")
 
-    def control(where: str) -> None:
-        import sys
-
-        import boto3
-
-        client = boto3.client(
-            "sqs",
-            endpoint_url=control_url.rsplit("/", 2)[0],
-            aws_access_key_id="control",
-            aws_secret_access_key="control",
-            aws_session_token="CONTROL-5e0a44-TOKEN",
-        )
-        client.receive_message(QueueUrl=control_url, VisibilityTimeout=0)
-        print(f"control call in the {where}", file=sys.stderr, flush=True)
-
-    class ControlledWriter(SqsFifoWriter):
+    class Controlled(type(writer)):  # type: ignore[misc]
         def write(self, iterator: Any) -> Any:
             sent = super().write(iterator)
-            control("worker of a table")
+            control_call(CONTROL_URL, f"worker of a {kind}")
             return sent
 
-        def commit(self, messages: Any) -> None:
-            super().commit(messages)
-            control("commit of a table")
+        def commit(self, *given: Any) -> None:
+            super().commit(*given)
+            control_call(CONTROL_URL, f"commit of a {kind}")
 
-    class ControlledStreamWriter(SqsFifoStreamWriter):
-        def write(self, iterator: Any) -> Any:
-            sent = super().write(iterator)
-            control("worker of a stream")
-            return sent
+    writer.__class__ = Controlled
+    return writer
 
-        def commit(self, messages: Any, batchId: int) -> None:
-            super().commit(messages, batchId)
-            control("commit of a stream")
 
-    class ControlledSink(SqsFifoDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "controlled"
+class ControlledSink(SqsFifoDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "controlled"
 
-        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            control("plan of a table")
-            return ControlledWriter(parse_sink_options(self.options), schema)
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        return controlled(super().writer(schema, overwrite), "table")
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-            control("plan of a stream")
-            made: DataSourceStreamWriter = ControlledStreamWriter(parse_sink_options(self.options), schema)
-            return made
-
-    return ControlledSink
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        return controlled(super().streamWriter(schema, overwrite), "stream")
 
 
 def told(what: str, call: Callable[[], object]) -> None:
@@ -86,39 +60,28 @@ def told(what: str, call: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(HOME / "local"))
-        .getOrCreate()
-    )
-    spark.dataSource.register(make_sink(CONTROL_URL))
+    spark = spark_builder("local[1]", HOME).getOrCreate()
+    spark.dataSource.register(ControlledSink)
+    given = {"queueUrl": URL, "journalLocation": str(HOME / "journal")}
 
-    def as_table(frame: DataFrame, **options: str) -> None:
-        options = {"queueUrl": URL, "journalLocation": str(HOME / "journal"), **options}
-        frame.write.format("controlled").mode("append").options(**options).save()
+    def as_table(source: str, **options: str) -> None:
+        frame = spark.read.schema(SCHEMA).json(str(HOME / source))
+        frame.write.format("controlled").mode("append").options(**given, **options).save()
 
-    def as_stream(source: str, **options: str) -> None:
+    def as_stream(source: str) -> None:
         frame = spark.readStream.schema(SCHEMA).json(str(HOME / source))
-        options = {"queueUrl": URL, "journalLocation": str(HOME / "journal"), **options}
-        query = (
-            frame.writeStream.format("controlled")
-            .options(**options)
-            .option("checkpointLocation", str(HOME / f"checkpoint-{source}"))
-            .start()
-        )
+        writer = frame.writeStream.format("controlled").options(**given)
+        query = writer.option("checkpointLocation", str(HOME / f"checkpoint-{source}")).start()
         try:
             query.processAllAvailable()
         finally:
             query.stop()
 
-    as_table(spark.read.schema(SCHEMA).json(str(HOME / "rows")))
+    as_table("rows")
     as_stream("rows")
-    told("the table", lambda: as_table(spark.read.schema(SCHEMA).json(str(HOME / "bad"))))
+    told("the table", lambda: as_table("bad"))
     told("the stream", lambda: as_stream("bad"))
-    told("the option", lambda: as_table(spark.read.schema(SCHEMA).json(str(HOME / "rows")), password="OPTION-5e0a44"))
+    told("the option", lambda: as_table("rows", password="OPTION-5e0a44"))
     spark.stop()
 
 

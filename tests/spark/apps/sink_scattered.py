@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark import in_group_order
+from tests.helpers import spark_builder
 from tests.spark.sink import COLUMNS, rows, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 OPTIONS = json.loads(sys.argv[1])
 COUNT = 20
@@ -35,11 +38,7 @@ def frames(spark: SparkSession) -> dict[tuple[str, str], DataFrame]:
 
 def main() -> None:
     spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
+        spark_builder("local[2]", Path.cwd())
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.adaptive.coalescePartitions.enabled", "false")
         .getOrCreate()

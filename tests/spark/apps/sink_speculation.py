@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from sqs_fifo_spark import SqsFifoDataSource
+from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter
+from tests.helpers import wait_until
 from tests.spark.apps.two_hosts import start_session
 from tests.spark.sink import COLUMNS, file_stream, to_the_end
 
@@ -25,58 +27,51 @@ FILES = 8
 ROWS_AT_ONCE = 50
 
 
-def make_sink(home: str) -> type[DataSource]:
-    """Return the sink with a stall in it. A function, so that cloudpickle carries the classes by value."""
-    from sqs_fifo_spark.datasource import SqsFifoDataSource
+def meet(mine: str, other: str) -> None:
+    (HOME / mine).touch()
+    try:
+        wait_until((HOME / other).exists, 60, f"the other attempt is there: {other}")
+    except AssertionError:
+        (HOME / f"never-{other}").touch()
+        raise
 
-    def rendezvous(iterator: Iterator[Any], attempt: int) -> Iterator[Any]:
-        from tests.helpers import wait_until
 
-        def meet(mine: str, other: str) -> None:
-            Path(home, mine).touch()
-            try:
-                wait_until(Path(home, other).exists, 60, f"the other attempt is there: {other}")
-            except AssertionError:
-                Path(home, f"never-{other}").touch()
-                raise
+def rendezvous(iterator: Iterator[Any], attempt: int) -> Iterator[Any]:
+    for number, rows in enumerate(iterator):
+        if attempt == 0 and number == 2:
+            meet("stalled", "copied")
+        elif attempt == 1 and number == 4:
+            meet("copied", "resumed")
+        elif attempt == 0 and number == 3:
+            (HOME / "resumed").touch()
+        yield rows
 
-        for number, rows in enumerate(iterator):
-            if attempt == 0 and number == 2:
-                meet("stalled", "copied")
-            elif attempt == 1 and number == 4:
-                meet("copied", "resumed")
-            elif attempt == 0 and number == 3:
-                Path(home, "resumed").touch()
-            yield rows
 
-    def slow(writer: Any) -> Any:
-        class Slow(type(writer)):  # type: ignore[misc]
-            def write(self, iterator: Iterator[Any]) -> Any:
-                context = TaskContext.get()
-                assert context is not None
-                if context.partitionId() == 1:
-                    iterator = rendezvous(iterator, context.attemptNumber())
-                return super().write(iterator)
+class SlowWriter(SqsFifoStreamWriter):
+    def write(self, iterator: Iterator[Any]) -> Any:
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1:
+            iterator = rendezvous(iterator, context.attemptNumber())
+        return super().write(iterator)
 
-        writer.__class__ = Slow
+
+class SlowSink(SqsFifoDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "slow"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = SlowWriter
         return writer
-
-    class SlowSink(SqsFifoDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "slow"
-
-        def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-            return slow(super().streamWriter(schema, overwrite))
-
-    return SlowSink
 
 
 def main() -> None:
     spark = start_session(HOME)
     spark.conf.set("spark.sql.files.minPartitionNum", str(FILES))
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_AT_ONCE))
-    spark.dataSource.register(make_sink(str(HOME)))
+    spark.dataSource.register(SlowSink)
     stream = file_stream(spark, HOME / "files", files=FILES).select(COLUMNS)
     writer = stream.writeStream.format("slow").options(**json.loads(sys.argv[2]))
     to_the_end(writer.option("checkpointLocation", str(HOME / "checkpoint")))

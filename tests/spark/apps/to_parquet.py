@@ -5,24 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 from sqs_fifo_spark import await_termination
+from tests.helpers import spark_builder
 from tests.spark.support import Gate
 
 
 def main() -> None:
     home = Path(sys.argv[1])
     options = dict(argument.split("=", 1) for argument in sys.argv[2:])
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(home / "local"))
-        .getOrCreate()
-    )
+    spark = spark_builder("local[2]", home).getOrCreate()
     source = spark.readStream.format("sqsfifo").options(**options).load()
     query = (
         source.withColumn("body", Gate(home / "gate").column(col("body")))

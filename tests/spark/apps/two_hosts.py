@@ -7,6 +7,8 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.helpers import spark_builder
+
 
 def start_cluster(home: Path) -> str:
     """Start a master and a worker on each of two hosts in this JVM, and return the master's URL.
@@ -35,12 +37,8 @@ def start_cluster(home: Path) -> str:
 def start_session(home: Path) -> SparkSession:
     """Start the cluster and an application on it that makes a copy of every task that is slower than others."""
     return (
-        SparkSession.builder.master(start_cluster(home))
+        spark_builder(start_cluster(home), home)
         .config("spark.executor.memory", "512m")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(home / "local"))
         .config("spark.speculation", "true")
         .config("spark.speculation.interval", "100ms")
         .config("spark.speculation.quantile", "0.25")
