@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from tests.crash.cluster import ROOT
 from tests.crash.lake import Delta, Iceberg, audited
 from tests.crash.trapped import HOME_VARIABLE, TrappedSource
 from tests.crash.traps import Traps
+from tests.helpers import spark_builder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 RESTARTS = 3
@@ -90,13 +90,9 @@ def causes(error: StreamingQueryException) -> list[str]:
 def main() -> int:
     home = Path(sys.argv[1])
     settings = json.loads((home / "app.json").read_text())
-    builder = SparkSession.builder.master(settings["master"]).appName(f"crash-{settings['sink']}")
+    builder = spark_builder(settings["master"], home).appName(f"crash-{settings['sink']}")
     conf = {
         "spark.executor.memory": "512m",
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(home / "local"),
         "spark.executorEnv.PYTHONPATH": str(ROOT),
         f"spark.executorEnv.{HOME_VARIABLE}": str(home),
         "spark.sql.session.timeZone": "UTC",

@@ -9,20 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.spark.support import Sent
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """A row in the sink. `place` is the partition of the micro-batch, or its file."""
-
-    batch_id: int
-    place: str
-    message_id: str
-    message_group_id: str
-    sequence_number: int
-    queue_url: str = ""
-    """Empty where the source reads one queue."""
+from tests.spark.support import Row, Sent
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,7 @@ class Audit:
 
 def audit_each(
     queues: Mapping[str, Fate],
-    rows: Iterable[Delivered],
+    rows: Iterable[Row],
     committed_at: Mapping[int, float],
     *,
     tasks_delete: bool = False,
@@ -74,7 +61,7 @@ def audit_each(
     So one that names the wrong queue is unknown there, and lost here; one that names none of `queues` has an audit of
     its own, which is not clean.
     """
-    of_queue: defaultdict[str, list[Delivered]] = defaultdict(list)
+    of_queue: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         of_queue[row.queue_url].append(row)
     nothing = Fate({}, {})
@@ -87,7 +74,7 @@ def audit_each(
 
 def audit(
     sent: Mapping[str, Sent],
-    rows: Iterable[Delivered],
+    rows: Iterable[Row],
     deleted_at: Mapping[str, float],
     committed_at: Mapping[int, float],
     *,

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from tests.helpers import wait_until
+from tests.helpers import spark_builder, wait_until
 
 _LONG_S = 240.0
 
@@ -36,15 +35,10 @@ def make(archive: Path, environment: dict[str, str]) -> None:
 
 def main() -> None:
     """Run a query for two micro-batches, and let the JVM write the archive while it exits."""
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={sys.argv[1]}")
-        .getOrCreate()
-    )
+    archive = f"-XX:ArchiveClassesAtExit={sys.argv[1]}"
     with tempfile.TemporaryDirectory(dir=Path(sys.argv[1]).parent) as home:
+        builder = spark_builder("local[1]", Path(home)).config("spark.driver.extraJavaOptions", archive)
+        spark = builder.getOrCreate()
         writer = spark.readStream.format("rate").load().writeStream.format("parquet")
         query = writer.option("checkpointLocation", f"{home}/checkpoint").start(f"{home}/parquet")
         wait_until(lambda: Path(home, "checkpoint", "commits", "1").exists(), _LONG_S, "two micro-batches")

@@ -14,8 +14,8 @@ from pyspark.sql.functions import lit, spark_partition_id
 
 from sqs_fifo_spark import once
 from sqs_fifo_spark.batch_ids import Batch
-from tests.crash.audit import Delivered
 from tests.crash.traps import Traps
+from tests.spark.support import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,16 +79,10 @@ class Lake(ABC):
 
         return once(self.load, write, changed=Changed)
 
-    def rows(self) -> Iterator[Delivered]:
+    def rows(self) -> Iterator[Row]:
         for row in self.read().sort_by([("batchId", "ascending"), ("ordinal", "ascending")]).to_pylist():
-            yield Delivered(
-                batch_id=row["batchId"],
-                place=str(row["partition"]),
-                message_id=row["messageId"],
-                message_group_id=row["messageGroupId"],
-                sequence_number=int(row["sequenceNumber"]),
-                queue_url=row["queueUrl"],
-            )
+            ids = row["messageId"], row["messageGroupId"], int(row["sequenceNumber"])
+            yield Row(row["batchId"], str(row["partition"]), *ids, row["queueUrl"])
 
     def changed(self) -> int:
         return 0  # a micro-batch that the table has is not read again

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 import psycopg
-import pyarrow.parquet as pq
 
-from sqs_fifo_spark.demo.auction import SinkLog
-from tests.crash.audit import Delivered
+from tests.spark.support import Row, committed_rows
 
 _TABLES = """
 DROP TABLE IF EXISTS batches, rows, changed;
@@ -28,7 +26,7 @@ class Sink(Protocol):
 
     name: str
 
-    def rows(self) -> Iterator[Delivered]:
+    def rows(self) -> Iterator[Row]:
         """Yield all rows in the order of micro-batches, partitions and positions."""
 
     def changed(self) -> int:
@@ -43,12 +41,8 @@ class ParquetSink:
     def __init__(self, home: Path) -> None:
         self._folder = home / "parquet"
 
-    def rows(self) -> Iterator[Delivered]:
-        columns = ["messageId", "messageGroupId", "sequenceNumber", "queueUrl"]
-        for file in SinkLog(self._folder).new_files():
-            for row in pq.ParquetFile(file.path).read(columns=columns).to_pylist():
-                message_id, group, number, url = (row.get(name, "") for name in columns)
-                yield Delivered(file.batch_id, file.path, message_id, group, int(number), url)
+    def rows(self) -> Iterator[Row]:
+        return committed_rows(self._folder)
 
     def changed(self) -> int:
         return 0
@@ -64,14 +58,14 @@ class PostgresTables:
         with psycopg.connect(address) as connection:
             connection.execute(_TABLES)
 
-    def rows(self) -> Iterator[Delivered]:
+    def rows(self) -> Iterator[Row]:
         with psycopg.connect(self.address) as connection:
             found = connection.execute(
                 "SELECT batch_id, partition, message_id, message_group_id, sequence_number, queue_url FROM rows "
                 "ORDER BY batch_id, ordinal"
             )
             for batch_id, partition, message_id, group, number, url in found:
-                yield Delivered(batch_id, str(partition), message_id, group, int(number), url)
+                yield Row(batch_id, str(partition), message_id, group, int(number), url)
 
     def changed(self) -> int:
         with psycopg.connect(self.address) as connection:

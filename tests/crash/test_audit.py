@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.crash.audit import Delivered, Fate, audit, audit_each
-from tests.spark.support import Sent
+from tests.crash.audit import Fate, audit, audit_each
+from tests.spark.support import Row, Sent
 
 SENT = {f"m{number}": Sent(f"g{number % 2}", number) for number in range(8)}
 # Groups g0 and g1, each in a partition of its own, in two micro-batches.
 ROWS = [
-    Delivered(batch_id, f"{batch_id}/{group}", f"m{number}", f"g{group}", number)
+    Row(batch_id, f"{batch_id}/{group}", f"m{number}", f"g{group}", number)
     for batch_id in (0, 1)
     for group in (0, 1)
     for number in range(4 * batch_id + group, 4 * batch_id + 4, 2)
@@ -40,7 +40,7 @@ SPLIT = [replace(row, place=f"{row.place}/{position % 2}") for position, row in 
 
 
 def wrong(
-    rows: list[Delivered],
+    rows: list[Row],
     deleted_at: Mapping[str, float] = DELETED_AT,
     committed_at: Mapping[int, float] = COMMITTED_AT,
     *,
@@ -67,7 +67,7 @@ def test_each_lost_message_is_found(missing: int) -> None:
 
 
 @pytest.mark.parametrize("extra", [M0, replace(M0, batch_id=1, place="1/0")])
-def test_a_doubled_message_is_found(extra: Delivered) -> None:
+def test_a_doubled_message_is_found(extra: Row) -> None:
     """In its own micro-batch and in another one; and a message that is lost does not make up for it."""
     assert wrong([*ROWS[:-1], extra]) == {"lost": 1, "doubled": 1, "deleted_early": 1}
 
@@ -75,7 +75,7 @@ def test_a_doubled_message_is_found(extra: Delivered) -> None:
 @pytest.mark.parametrize(
     ("rows", "tasks_delete"), [(SWAPPED, False), (SWAPPED, True), (LAST_OF_ALL, False), (FIRST_OF_NEXT, True)]
 )
-def test_messages_that_change_places_are_out_of_order(rows: list[Delivered], tasks_delete: bool) -> None:
+def test_messages_that_change_places_are_out_of_order(rows: list[Row], tasks_delete: bool) -> None:
     """Sequence numbers of a group rise within a partition, and from micro-batch to micro-batch."""
     assert wrong(rows, LATE, tasks_delete=tasks_delete) == {"out_of_order": 1}
 
@@ -111,12 +111,12 @@ def test_a_row_that_nobody_sent_is_found(changes: dict[str, Any]) -> None:
     assert wrong([replace(M0, **changes), M2, *OTHERS]) == {"unknown": 1, "lost": 1, "deleted_early": 1}
 
 
-def of_queues(rows: list[Delivered], *urls: str) -> list[Delivered]:
+def of_queues(rows: list[Row], *urls: str) -> list[Row]:
     """Return these rows of each queue, one queue's after the other's in each micro-batch and place."""
     return [replace(row, message_id=f"{url}-{row.message_id}", queue_url=url) for row in rows for url in urls]
 
 
-def wrong_in_each(rows: list[Delivered]) -> dict[str, dict[str, int]]:
+def wrong_in_each(rows: list[Row]) -> dict[str, dict[str, int]]:
     """Return what is wrong by queue and name, without those that are clean."""
     audits = audit_each(QUEUES, rows, COMMITTED_AT)
     names = ("lost", "doubled", "out_of_order", "unknown", "deleted_early", "never_deleted")

@@ -31,9 +31,27 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def run(
-    cluster: Cluster, home: Path, *, sink: str, address: str = "", delete_after: str = "commit", queues: int = 1
+@pytest.mark.parametrize(
+    ("sink", "delete_after", "queues"),
+    [
+        ("parquet", "commit", 1),
+        ("parquet", "journal", 1),
+        ("postgres", "commit", 1),
+        ("delta", "commit", 1),
+        ("iceberg", "journal", 1),
+        ("parquet", "commit", 2),
+    ],
+)
+def test_what_a_killed_query_has_written_holds_each_message_once(
+    cluster: Cluster, request: pytest.FixtureRequest, tmp_path: Path, sink: str, delete_after: str, queues: int
 ) -> None:
+    """Driver, reader, executor and Python worker die at named points.
+
+    Spark writes files, `foreachBatch` PostgreSQL in one transaction with the batch id, `once` a lake's table. Several
+    queues have the same groups, and each message stands with its own queue.
+    """
+    address = request.getfixturevalue("postgres").address if sink == "postgres" else ""
+    home = tmp_path / "run"
     result = Run(
         cluster,
         home,
@@ -46,29 +64,3 @@ def run(
         queues=queues,
     )()
     assert result.is_clean, f"{result}\nlogs, journal, checkpoint and sink: {home}"
-
-
-@pytest.mark.parametrize("delete_after", ["commit", "journal"])
-def test_files_of_a_killed_query_hold_each_message_once(cluster: Cluster, tmp_path: Path, delete_after: str) -> None:
-    """Driver, reader, executor and Python worker die at named points, and the file sink has every message."""
-    run(cluster, tmp_path / "run", sink="parquet", delete_after=delete_after)
-
-
-def test_a_table_written_by_a_killed_query_holds_each_message_once(
-    cluster: Cluster, postgres: PostgresServer, tmp_path: Path
-) -> None:
-    """The same into PostgreSQL, written by foreachBatch in one transaction with the batch id."""
-    run(cluster, tmp_path / "run", sink="postgres", address=postgres.address)
-
-
-@pytest.mark.parametrize(("sink", "delete_after"), [("delta", "commit"), ("iceberg", "journal")])
-def test_a_lake_s_table_written_by_a_killed_query_holds_each_message_once(
-    cluster: Cluster, tmp_path: Path, sink: str, delete_after: str
-) -> None:
-    """The same into Delta and Iceberg, written by `once`."""
-    run(cluster, tmp_path / "run", sink=sink, delete_after=delete_after)
-
-
-def test_files_of_a_killed_query_over_two_queues_hold_each_message_once(cluster: Cluster, tmp_path: Path) -> None:
-    """Both queues have the same groups, and each message stands with its own queue."""
-    run(cluster, tmp_path / "run", sink="parquet", queues=2)

@@ -6,13 +6,13 @@ As it stands, four runs of four to ten minutes each: the journal on a path and o
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.conftest import pytest_configure
+from tests.helpers import spark_builder
 from tests.links.drain import Load, drain
 from tests.spark.support import MODES, ROOT
 
@@ -34,24 +34,12 @@ def main() -> int:
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the source")
     given = parser.parse_args()
     pytest_configure()
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     os.environ["PYTHONPATH"] = str(ROOT)
     options: dict[str, object] = dict(each.split("=", 1) for each in given.option)
 
-    from pyspark.sql import SparkSession
-
     with tempfile.TemporaryDirectory(prefix="sqs-fifo-links-") as directory:
         home = Path(directory)
-        spark = (
-            SparkSession.builder.master(f"local[{TASKS}]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.local.dir", str(home / "local"))
-            .config("spark.log.level", "OFF")
-            .getOrCreate()
-        )
+        spark = spark_builder(f"local[{TASKS}]", home).config("spark.log.level", "OFF").getOrCreate()
         is_clean = True
         for journal in JOURNALS if given.journal == "both" else [given.journal]:
             for mode in MODES if given.mode == "both" else [given.mode]:

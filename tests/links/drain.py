@@ -19,7 +19,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.local import Event, FifoModel, LocalQueueServer
 from sqs_fifo_spark.source.driver import planning
-from tests.helpers import wait_until
+from tests.helpers import moto_bucket, wait_until
 from tests.links.proxy import Link, Trouble
 from tests.spark.support import Rig, Sent, assert_each_once, assert_in_order, micro_batches, require_alive
 
@@ -102,7 +102,8 @@ def drain(spark: SparkSession, home: Path, load: Load, *, timeout_s: float, opti
         server.run(lambda model: model.on_event(listen))
         given = {"queueUrl": link.front(rig.url), **options}
         if load.journal == "s3":
-            given |= {"journalLocation": "s3://links/journal", "journalEndpointUrl": link.front(moto(stack))}
+            s3_url = stack.enter_context(moto_bucket("links"))
+            given |= {"journalLocation": "s3://links/journal", "journalEndpointUrl": link.front(s3_url)}
         began = SYSTEM_CLOCK.monotonic()
         spark.dataSource.register(SpreadSource)
         source = spark.readStream.format("spread").options(**rig.options(**given)).load()
@@ -135,18 +136,3 @@ def drain(spark: SparkSession, home: Path, load: Load, *, timeout_s: float, opti
 def _histogram(counts: Counter[str]) -> dict[int, int]:
     """Return how many messages were received how often."""
     return dict(sorted(Counter(counts.values()).items()))
-
-
-def moto(stack: ExitStack) -> str:
-    """Return the URL of an S3 that has the bucket `links`, until the stack is closed."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    stack.callback(server.stop)
-    url = "http://{}:{}".format(*server.get_host_and_port())
-    client = boto3.client("s3", endpoint_url=url)
-    client.create_bucket(Bucket="links")
-    client.close()
-    return url

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import http.client
 import json
-import logging
 import socket
 import subprocess
 import sys
@@ -22,8 +21,7 @@ import pytest
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import LocalQueueServer
-from tests.helpers import wait_until
-from tests.links.drain import moto
+from tests.helpers import moto_bucket, wait_until
 from tests.links.proxy import CHUNK, Link, Trouble, _Way
 from tests.spark.support import ROOT
 
@@ -149,9 +147,8 @@ def test_a_client_that_leaves_is_missed_by_the_server(server: LocalQueueServer, 
 
 def test_a_journal_on_s3_works_over_a_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts, lists, reads in ranges and deletes, each known by its name; boto3, which expects a Continue, too."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with contextlib.ExitStack() as stack:
-        url = link.front(moto(stack))
+    with moto_bucket("links") as there:
+        url = link.front(there)
         client = boto3.client("s3", endpoint_url=url)
         client.put_object(Bucket="links", Key="large", Body=b"x" * MIB)
         client.close()

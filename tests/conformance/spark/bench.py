@@ -16,6 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.spark.sink import forget_commit
+
 BUSY = "connect back"
 """In the error of a machine that is too busy: Spark gives a Python worker ten seconds to start."""
 _BUILDING = ("schema", "streamReader", "streamWriter", "options", "pickled")
@@ -130,8 +132,7 @@ class Bench:
 
     def forget_commit(self, batch: int) -> None:
         """Leave the checkpoint as a crash does that comes after the sink and before Spark's own log."""
-        for name in (f"{batch}", f".{batch}.crc"):
-            (self.home / "checkpoint" / "commits" / name).unlink()
+        forget_commit(self.home / "checkpoint", batch)
 
     def offsets(self) -> list[str]:
         """Return the last line of each file of the offset log."""
@@ -151,8 +152,3 @@ def short(error: Exception) -> str:
     python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Invalid): .*)$", str(error), re.MULTILINE)
     said = [line for line in python if "[" not in line][-1:]
     return ", ".join([*dict.fromkeys(conditions), *said]) or f"{type(error).__name__}: {str(error)[:400]}"
-
-
-def lives(pid: int) -> bool:
-    """Return True if the process is there."""
-    return Path(f"/proc/{pid}").exists()

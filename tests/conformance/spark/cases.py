@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from psutil import pid_exists
 from pyspark.sql import DataFrame
 
-from tests.conformance.spark.bench import Bench, Note, lives, short, told
+from tests.conformance.spark.bench import Bench, Note, short, told
 from tests.helpers import wait_until
 
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
@@ -457,7 +458,7 @@ def processes(bench: Bench) -> Iterator[str]:
     yield f"{len(asked & built)} process"
     yield str(not read & built)
     yield from seen[0][:2]
-    wait_until(lambda: not any(map(lives, asked)), GONE_S, "the reader's process is gone")
+    wait_until(lambda: not any(map(pid_exists, asked)), GONE_S, "the reader's process is gone")
     yield str("stop()" not in {note.call for note in [*notes, *bench.noted()]})
     yield seen[0][2]
 
@@ -480,7 +481,7 @@ def stopped_in_a_poll(bench: Bench) -> Iterator[str]:
 
     wait_until(is_asked, GONE_S, "latestOffset is asked")
     query.stop()
-    wait_until(lambda: not lives(asked[0].pid), GONE_S, "the reader's process is gone")
+    wait_until(lambda: not pid_exists(asked[0].pid), GONE_S, "the reader's process is gone")
     yield str(query.exception())
 
 

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark import __version__
 from pyspark.errors import PySparkException
 
 from tests.conformance.spark.bench import BUSY, Bench
 from tests.conformance.spark.cases import CASES, Case, markdown
 from tests.conformance.spark.traced import Traced
+from tests.spark.support import ROOT, SPARK_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parents[3]
-SPARK_VERSION = tuple(int(part) for part in __version__.split(".")[:2])
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # PySpark's own, before 4.2
 
 
