@@ -19,6 +19,29 @@ OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 
 @in_both_modes
+def test_partition_without_segment_has_shown_no_row(world: World) -> None:
+    """A task killed at any step before its put has yielded nothing, and another attempt starts afresh."""
+    world.send("a1", "a2", "b1")
+    world.crash("before put epochs/", Query(world).trigger)
+    assert not world.store.under("epochs/")
+    assert not world.sink
+    world.restart(down_s=0)
+
+
+@in_both_modes_with(numPartitions="8")
+def test_several_reads_give_the_same_rows(world: World) -> None:
+    """Also of a partition that has received nothing, when there is something by then; and the plans are the same."""
+    query = world.served("a1", "a2", "a3", "a4", "a5", "a6")
+    plans = query.plans(0)
+    assert query.plans(0) == plans
+    assert not all(world.sink[0][plan.partition] for plan in plans)
+    world.send("a7", "c1", "z1")
+    for _ in range(3):
+        assert query.read_all(plans) == world.sink[0]
+    query.drain_and_audit()
+
+
+@in_both_modes
 def test_what_the_probe_catches_is_durable_before_spark_logs_its_epoch(world: World) -> None:
     """The plan only names it: a task finds it in the journal, and a restart needs no other receive for it."""
     world.send("a1", "a2", "b1")
