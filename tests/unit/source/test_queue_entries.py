@@ -22,11 +22,12 @@ from tests.unit.source.rig import Rig
 pytestmark = pytest.mark.usefixtures("transport")
 
 
-def test_partial_failures_are_retried_until_each_entry_is_done(rig: Rig) -> None:
-    """Entries in `Failed` by the server's fault are sent again, and only they."""
+@pytest.mark.parametrize("faults", [Faults(seed=5, fail_entry=0.5), Faults(seed=7, drop_answer=0.7)])
+def test_what_has_no_outcome_is_tried_again_until_each_entry_is_done(rig: Rig, faults: Faults) -> None:
+    """Entries in `Failed` by the server's fault, and only they; and a whole call that took effect without an answer."""
     rig.send(*(f"a{index}" for index in range(10)))
     receipts = [message.receipt for message in rig.queue.receive(10)]
-    rig.server.faults = Faults(seed=5, fail_entry=0.5)
+    rig.server.faults = faults
     assert rig.queue.extend(receipts, 60) == [Outcome.DONE] * 10
     assert rig.delete(receipts) == [Outcome.DONE] * 10
     sizes = [record.entries for record in rig.server.requests.recent("DeleteMessageBatch")]
@@ -66,7 +67,7 @@ def test_extending_past_twelve_hours_is_gone(rig: Rig) -> None:
 
 
 def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
-    """Entry ids are positions, so a redelivered message with two handles is no conflict."""
+    """Entry ids are positions, so two handles are no conflict. What is deleted can be deleted again, as in a commit."""
     rig.send("a1")
     (old,) = (message.receipt for message in rig.queue.receive(10))
     rig.server_clock.advance(130)
@@ -74,15 +75,6 @@ def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
     assert old.message_id == new.message_id
     assert rig.delete([old, new]) == [Outcome.LOST, Outcome.DONE]
     assert rig.delete([new, new]) == [Outcome.DONE, Outcome.DONE]
-
-
-def test_lost_answers_of_deletes_and_extends_are_made_good(rig: Rig) -> None:
-    """A batch that took effect without an answer is sent again, with the same outcomes."""
-    rig.send(*(f"a{index}" for index in range(10)))
-    receipts = [message.receipt for message in rig.queue.receive(10)]
-    rig.server.faults = Faults(seed=7, drop_answer=0.7)
-    assert rig.queue.extend(receipts, 60) == [Outcome.DONE] * 10
-    assert rig.delete(receipts) == [Outcome.DONE] * 10
 
 
 def test_entries_of_one_receive_go_together(rig: Rig) -> None:
