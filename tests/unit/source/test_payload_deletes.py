@@ -83,17 +83,11 @@ def test_what_breaks_a_delete_is_raised_by_the_next() -> None:
         deletes.begin()
 
 
-def test_a_query_that_deletes_none_keeps_the_names() -> None:
-    deletes = PayloadDeletes(None)
-    deletes.add(URLS)
-    deletes.begin()
-    assert deletes.left == URLS
-
-
 def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The oldest go first, with a word."""
+    """The oldest go first, with a word. A query that deletes no payload keeps the others."""
     monkeypatch.setattr("sqs_fifo_spark.source.payload_deletes.MOST_LEFT", 2)
     deletes = PayloadDeletes(None)
     deletes.add(URLS)
+    deletes.begin()
     assert deletes.left == URLS[1:]
     assert "1 payload(s) on S3 are not deleted any more, such as 's3://bucket/a'" in caplog.text
