@@ -8,7 +8,6 @@ import pytest
 
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, ReceivedMessages
-from tests.simulation.planting import Mutation, planted, rewrite
 from tests.simulation.world import VISIBILITY_S
 from tests.unit.by_hand import Query, World, in_both_modes, with_options
 
@@ -118,15 +117,6 @@ def test_what_came_late_is_renewed_at_once(world: World, receiver: str) -> None:
         world.on_step = on_step
         world.read(plan)
     assert steps[:2] == ["late", "before ChangeMessageVisibilityBatch"]
-
-
-@with_options(numPartitions="1")
-@pytest.mark.parametrize("receiver", ["driver", "task"])
-def test_a_hold_that_counts_from_when_its_message_came_is_caught(world: World, receiver: str) -> None:
-    place = "source.lease.Lease.hold_received"
-    is_late = planted(Mutation("", lambda: rewrite(place, "since=received.since", "since=self._clock.monotonic()")))
-    with is_late, pytest.raises(AssertionError):
-        test_what_came_late_is_renewed_at_once(world, receiver)
 
 
 @with_options(numPartitions="1")
