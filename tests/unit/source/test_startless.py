@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError
-from tests.simulation.planting import Mutation, planted, rewrite
 from tests.simulation.world import LAPSE_S, Checkpoint
 from tests.unit.by_hand import WRAPPED, Query, World, in_both_modes, in_both_modes_with, unread, with_options
 
 pytestmark = pytest.mark.law("source-3", "source-5")
-
-
-@in_both_modes
-def test_spark_4_0_order_of_calls_drains(world: World) -> None:
-    """`latest_offset` without arguments walks through the same epochs."""
-    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
-    Query(world, tells_start=False).drain_and_audit()
 
 
 @with_options(numPartitions="1")
@@ -163,14 +155,6 @@ def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_report
     world.ran(**WRAPPED, reads=lambda batch, count: None)
     world.ran(**WRAPPED)
     world.restart(allow_forgotten=True)
-
-
-def test_a_report_that_opens_what_was_reported_is_caught(world: World) -> None:
-    """Planted: Spark's second question is taken for a batch that ran without a look at its rows."""
-    place, wrong = "source.driver.startless.StartlessDriver.latest_offset", "announced.is_blind"
-    is_opened = planted(Mutation("", lambda: rewrite(place, "not (self._may_be_plain and self._has_repeated)", wrong)))
-    with is_opened, pytest.raises(DataLossError, match="its rows were never read"):
-        test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_reports(world)
 
 
 @in_both_modes_with(numPartitions="1")
