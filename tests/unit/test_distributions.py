@@ -37,11 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("repository"))
 
 
-def test_repository_has_jar_and_pom_of_the_packages_version(folder: Path) -> None:
-    """The version is the package's own, in path and names."""
-    assert sorted(path.name for path in folder.iterdir()) == [f"{NAME}.jar", f"{NAME}.pom"]
-
-
 def test_jar_holds_what_is_installed_and_nothing_else(folder: Path) -> None:
     """Both names stand at its root; sources, types and documents are there; no compiled file is."""
     with zipfile.ZipFile(folder / f"{NAME}.jar") as jar:
