@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -80,18 +79,3 @@ def test_a_drained_driver_holds_nothing(world: World) -> None:
         assert (lease._holds, lease._lost, dict(lease._lost_groups)) == ({}, {}, {})
         assert not query.driver._owned(None).ledger.unconfirmed
         assert not query.driver._owned(None).ledger.carried
-
-
-def test_a_plan_is_not_larger_for_a_longer_queue(world: World) -> None:
-    """The plans that Spark sends to its executors keep to the limits."""
-    lengths = []
-    for count in (20, 400):
-        world.send(*(f"g{len(world.sent) + index}x1" for index in range(count)))
-        query = Query(world).resume()
-        assert query.trigger()
-        plans = query.driver._epochs.open.plans if query.driver._epochs.open else None
-        assert plans
-        lengths.append(sum(sys.getsizeof(repr(plan)) for plan in plans))
-        query.drain()
-        world.die()
-    assert lengths[1] < 2 * lengths[0]
