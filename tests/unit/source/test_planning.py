@@ -39,20 +39,16 @@ def ids(deal: Deal, carried: dict[str, Remainder], partition: int | None = None)
     return [carried[share.name].head.receipts[place].message_id for share in shares for place in share.places]
 
 
-@pytest.mark.parametrize(("expected", "count"), [(0, 1), (1, 1), (100, 1), (101, 2), (20_000, 8)])
-def test_partitions_follow_what_is_expected(expected: int, count: int) -> None:
-    """At least one, one for each hundred messages, and never more than allowed."""
-    assert partition_count(expected, 8) == count
+@pytest.mark.parametrize(
+    ("waiting", "served", "expected", "count"),
+    [(0, 0, 0, 1), (1, 0, 0, 1), (100, 0, 0, 1), (101, 0, 0, 2), (20_000, 0, 0, 8), (490, 10, 490, 1)],
+)
+def test_partitions_follow_what_is_expected(waiting: int, served: int, expected: int, count: int) -> None:
+    """At least one, one for each hundred messages, and never more than allowed.
 
-
-def test_without_a_last_epoch_all_that_waits_is_expected() -> None:
-    """There is nothing better to go by."""
-    assert expected_messages(20_000, served=0, expected=0) == 20_000
-
-
-def test_a_hot_group_does_not_ask_for_partitions_that_stay_empty() -> None:
-    """490 messages wait behind one lock, and the last epoch served ten of them."""
-    assert partition_count(expected_messages(490, served=10, expected=490), 8) == 1
+    Without a last epoch all that waits is expected; with one that got ten of 490 behind one lock, ten more.
+    """
+    assert partition_count(expected_messages(waiting, served, expected), 8) == count
 
 
 def test_an_epoch_that_got_all_that_was_expected_is_followed_by_one_twice_as_large() -> None:
