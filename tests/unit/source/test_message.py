@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +9,7 @@ import pytest
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
+from tests.helpers import run_python
 
 ATTRIBUTES = {
     "price": {"DataType": "Number", "StringValue": "100"},
@@ -74,7 +73,7 @@ assert from_arrow(receipts, rows_at(segment.rows, places), sizes) == dealt
 assert segment.served({"id-2"}).column("messageId").to_pylist() == [f"id-{each}" for each in (0, 1, 3, 4, 5, 6, 8)]
 assert "pandas" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    run_python(script).check_returncode()
 
 
 def test_a_task_hands_rows_to_spark_without_pandas() -> None:
@@ -98,4 +97,4 @@ with mock.patch("sqs_fifo_spark.source.task.partition.read_partition", return_va
 assert rows.column("queueUrl").to_pylist() == [url] * 3
 assert "pandas" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    run_python(script).check_returncode()
