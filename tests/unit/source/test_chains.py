@@ -31,16 +31,6 @@ def test_a_chain_is_read_in_the_order_of_its_links(world: World) -> None:
     query.finish(rows)
 
 
-def test_the_order_of_links_is_that_of_numbers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are."""
-    monkeypatch.setattr("sqs_fifo_spark.source.task.demand.LINK_MESSAGES", 1)
-    _query, plan = begin(world, *(f"a{number}" for number in range(1_005)))
-    rows = world.read(replace(plan, max_messages=1_006))
-    assert told(rows) == ["z1", *(f"a{number}" for number in range(1_005))]
-    assert world.read(plan) == rows
-    assert len(links(world)) > 100
-
-
 @with_options(deleteAfter="commit")
 def test_where_the_commit_deletes_a_chain_has_one_link(world: World) -> None:
     """Its group stays locked, so there is nothing to wait for, neither here nor in the epochs that follow."""
