@@ -17,15 +17,6 @@ pytestmark = pytest.mark.law("source-1")
 
 @in_both_modes
 @pytest.mark.parametrize("tells_start", [True, False])
-def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_start: bool) -> None:
-    """A function of foreachBatch that ignores every second batch costs that batch no message: none was received."""
-    world.send(*(f"{'ab'[index % 2]}{index}" for index in range(30)))
-    query = Query(world, tells_start=tells_start, reads=lambda batch, count: None if batch % 2 else range(count))
-    query.drain_and_audit()
-
-
-@in_both_modes
-@pytest.mark.parametrize("tells_start", [True, False])
 @pytest.mark.parametrize("read_at_all", [False, True])
 def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
     world: World, tells_start: bool, read_at_all: bool
