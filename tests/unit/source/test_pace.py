@@ -95,16 +95,6 @@ def test_a_slow_pace_ends_and_loses_no_hold(world: World, monkeypatch: pytest.Mo
     assert not [event for event in world.events if event.kind == "lapsed"]
 
 
-def test_without_a_limit_nothing_waits() -> None:
-    clock = ManualClock()
-    pace = Pace(clock, None)
-    begun = clock.monotonic()
-    assert all(pace.wait() for _ in range(1_000))
-    assert clock.monotonic() == begun
-    assert pace.needed_s(1_000) == 0.0
-    assert not pace.is_slow
-
-
 def test_a_call_with_a_deadline_goes_before_those_that_wait_behind() -> None:
     """So a thousand idle queues' polls, which wait for their turns, keep no delete from its own."""
 
