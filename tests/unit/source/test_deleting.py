@@ -11,7 +11,7 @@ import pytest
 from sqs_fifo_spark.errors import FencedError
 from tests.helpers import raises_one_line
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import Query, World, in_both_modes, with_options
+from tests.unit.by_hand import Query, World, in_both_modes
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, told
 
 pytestmark = pytest.mark.law("source-2")
@@ -37,15 +37,6 @@ def test_a_task_whose_driver_owns_the_journal_no_more_deletes_nothing(world: Wor
     with pytest.raises(FencedError):
         world.read(plan)  # Spark tries again
     assert world.deleted() == deleted
-
-
-@with_options(deleteAfter="commit")
-def test_where_the_commit_deletes_no_task_asks_who_owns_the_journal(world: World) -> None:
-    """It has nothing to delete, and a list costs on an object store."""
-    _query, plan = begin(world, "a1")
-    before = len(world.trace)
-    world.read(plan)
-    assert not [event for _, _, event in world.trace[before:] if "drivers" in event]
 
 
 def test_a_link_names_what_of_those_before_it_is_not_confirmed(world: World) -> None:
