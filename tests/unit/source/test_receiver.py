@@ -22,18 +22,6 @@ def test_max_messages_per_trigger_is_exact(make_world: MakeWorld, limit: int, te
     world.audit()
 
 
-@with_options(maxMessagesPerTrigger="6", numPartitions="2")
-def test_messages_that_others_received_keep_the_limit(world: World) -> None:
-    """Messages carried over to the next epoch count against its limit too."""
-    world.send(*(f"{'abcd'[index % 4]}{index}" for index in range(40)))
-    while world.receive_elsewhere():
-        pass
-    world.clock.advance(LAPSE_S)
-    Query(world).drain()
-    assert max(sum(map(len, rows.values())) for rows in world.sink.values()) <= 6
-    world.audit()
-
-
 @in_both_modes
 def test_limit_given_by_spark_counts(world: World) -> None:
     """The limit of a call to `latest_offset` bounds its epoch."""
