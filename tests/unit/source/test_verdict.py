@@ -51,15 +51,6 @@ def chain(
     return found
 
 
-def test_a_served_message_is_deleted_with_its_newest_handle() -> None:
-    """SQS refuses the older one; whoever holds the newer one, it is the same message."""
-    for contents in ({FIRST: head(RECEIPT), SECOND: head(AGAIN)}, {FIRST: head(AGAIN), SECOND: head(RECEIPT)}):
-        verdict = judge(OFFSET, contents, Ledger(1))
-        assert verdict.served == {"a1": AGAIN}
-        assert not verdict.carried
-        assert not verdict.copies
-
-
 def test_a_deferred_message_that_nobody_served_is_carried_by_its_newest_holder() -> None:
     """Two partitions may have received it, one after the other."""
     newer = AGAIN._replace(receipt_handle="third-handle", receive_count=3)
@@ -85,14 +76,6 @@ def test_what_is_not_a_chain_of_the_offset_serves_nothing() -> None:
     assert verdict.carried == {CAUGHT: {"b1": other}}
 
 
-def test_what_the_driver_caught_and_a_chain_served_is_served() -> None:
-    """It is carried to the epoch like what earlier ones left; the handle is the same, and one delete is enough."""
-    verdict = judge(OFFSET, {CAUGHT: head(RECEIPT), FIRST: head(RECEIPT)}, Ledger(1, carried={CAUGHT: ("a1",)}))
-    assert verdict.served == {"a1": RECEIPT}
-    assert verdict.count == 1
-    assert not verdict.carried
-
-
 def test_carried_messages_that_the_epoch_did_not_serve_are_carried_on() -> None:
     """Whatever else stands in the object that they come from was served by its own epoch."""
     done = RECEIPT._replace(message_id="a0", sequence_number=0)
@@ -102,9 +85,12 @@ def test_carried_messages_that_the_epoch_did_not_serve_are_carried_on() -> None:
 
 
 def test_an_epoch_that_received_nothing_is_empty() -> None:
-    """So a probe follows it, and no other epoch."""
+    """So a probe follows it, and no other epoch. One whose tasks have deleted all has given rows to Spark."""
     assert judge(OFFSET, {FIRST: head(), SECOND: head()}, Ledger(1)).is_empty
     assert not judge(OFFSET, {FIRST: head(AGAIN)}, Ledger(1)).is_empty
+    verdict = judge(OFFSET, chain((receipt(1),), (), unconfirmed={}), Ledger(1))
+    assert not verdict.served
+    assert (verdict.held, verdict.count, verdict.oldest_ms, verdict.is_empty) == (0, 1, 1, False)
 
 
 def test_what_another_plan_wrote_is_no_content() -> None:
@@ -150,14 +136,6 @@ def test_of_a_chain_the_tail_tells_what_it_served() -> None:
     assert sorted(every.served) == ["a3", "a4", "a5"]
     assert (every.count, every.oldest_ms) == (5, 1)
     assert not every.is_empty
-
-
-def test_an_epoch_whose_tasks_deleted_all_is_not_empty() -> None:
-    """Nothing is held and nothing is left to delete, but rows were given to Spark."""
-    verdict = judge(OFFSET, chain((receipt(1),), (), unconfirmed={}), Ledger(1))
-    assert not verdict.served
-    assert verdict.held == 0
-    assert (verdict.count, verdict.oldest_ms, verdict.is_empty) == (1, 1, False)
 
 
 def test_chains_of_several_partitions_add_up() -> None:
