@@ -102,22 +102,6 @@ def test_second_driver_fences_the_first(world: World) -> None:
 
 
 @in_both_modes
-def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: World) -> None:
-    """A driver that finds itself fenced after its probe releases the messages at once."""
-    older = Query(world)
-    assert not older.trigger()
-
-    def rival() -> None:
-        Query(world).claim()
-        world.send("a1")
-
-    world.do_at("before ReceiveMessage", rival)
-    with pytest.raises(FencedError):
-        older.trigger()
-    assert world.depth() == (1, 0)
-
-
-@in_both_modes
 def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced(world: World) -> None:
     """Not that its own micro-batch's rows cannot be read any more: nobody reads any."""
     query = world.served("a1", reads=lambda batch, count: None)
@@ -158,14 +142,17 @@ def test_a_fenced_driver_lets_go_of_what_it_has_caught_before_its_plan(world: Wo
     assert world.depth() == (1, 0)
 
 
-@with_options(numPartitions="1", deleteAfter="journal")
+@in_both_modes_with(numPartitions="1")
 @pytest.mark.parametrize("tells_start", [True, False])
-def test_a_driver_that_is_fenced_after_its_put_lets_go_and_announces_nothing(world: World, tells_start: bool) -> None:
-    """However often it is asked."""
+@pytest.mark.parametrize("step", ["before ReceiveMessage", "after put epochs/"])
+def test_a_driver_that_is_fenced_while_it_polls_lets_go_and_announces_nothing(
+    world: World, step: str, tells_start: bool
+) -> None:
+    """It gives back at once what it received, before its put or after that, however often it is asked."""
     query = Query(world, tells_start=tells_start)
     start = query.start_of(0)
     world.send("a1")
-    world.do_at("after put epochs/", lambda: claim_elsewhere(world))
+    world.do_at(step, lambda: claim_elsewhere(world))
     for _ in range(2):
         with pytest.raises(FencedError):
             query.latest_offset(start)
