@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.source.queue import Queue
-from tests.simulation.laws import AvailableNowRun, Laws
+from tests.simulation.laws import AvailableNowRun, Laws, Offered
 from tests.simulation.world import BEGAN_AT, World
 from tests.unit import by_hand
 
@@ -34,6 +35,12 @@ def test_a_task_that_fails_may_leave_nothing_hidden_that_nobody_has_put(world: b
     assert laws.violations == ([] if end else ["progress: task 1/0 #1 fails, and leaves hidden ['b1']"])
 
 
+def run_of(polled: Offered, began: Offered, last: Offered | None = None, **given: Any) -> AvailableNowRun:
+    """Return a run that waits for holds, and was over as soon as it had begun, unless `given` says something else."""
+    times: dict[str, Any] = {"lapse_at": BEGAN_AT, "newer_at": BEGAN_AT, "is_newer": False, **given}
+    return AvailableNowRun("query 1", began, last or began, polled, began.received, waits_for_holds=True, **times)
+
+
 @pytest.mark.parametrize(
     ("held_s", "waits_s", "is_excused"), [(60, 30, True), (60, 29, False), (1, 30, False), (0, 30, False)]
 )
@@ -50,19 +57,7 @@ def test_available_now_may_leave_what_somebody_else_locks(held_s: int, waits_s: 
         assert len(world.receive_elsewhere(1, held_s)) == 1
     began = laws.begins()
     world.clock.advance(waits_s)
-    run = AvailableNowRun(
-        query="query 2",
-        began=began,
-        last=began,
-        polled=laws.offers(),
-        received_old=began.received,
-        rows=0,
-        counted=2,
-        lapse_at=BEGAN_AT + 30,
-        newer_at=math.inf,
-        is_newer=False,
-        waits_for_holds=True,
-    )
+    run = run_of(laws.offers(), began, rows=0, counted=2, lapse_at=BEGAN_AT + 30, newer_at=math.inf)
     world.clock.advance(60)  # what it held then, it has let go of since
     laws.ended_well(run)
     broken = "available now: it ended well, and these had waited: ['e2']"
@@ -83,19 +78,7 @@ def test_available_now_may_leave_what_a_poll_after_its_last_tasks_did_not_bring(
     if polls_again:
         world.on_poll()
         world.on_polled(True)
-    run = AvailableNowRun(
-        query="query 1",
-        began=began,
-        last=last,
-        polled=laws.polled(last),
-        received_old=began.received,
-        rows=1,
-        counted=1,
-        lapse_at=BEGAN_AT,
-        newer_at=BEGAN_AT,
-        is_newer=True,
-        waits_for_holds=True,
-    )
+    run = run_of(laws.polled(last), began, last, rows=1, counted=1, is_newer=True)
     world.clock.advance(60)
     laws.ended_well(run)
     broken = "available now: it ended well, and these had waited: ['a1']"
