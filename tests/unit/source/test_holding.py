@@ -51,20 +51,14 @@ def test_what_an_earlier_driver_sealed_is_renewed_before_its_replay_puts_anythin
     query.drain_and_audit()
 
 
-def carrying(world: World) -> Query:
-    """Return a query whose second micro-batch has deferred all of its messages."""
+@with_options(numPartitions="1")
+def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(world: World) -> None:
+    """Also when the restart begins with `latestOffset`, which reads the receipts of the earlier driver's tasks."""
     query = world.served("x1")
     world.send("a1", "a2", "b1", "b2")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
-    assert query.trigger()
-    return query
-
-
-@with_options(numPartitions="1")
-def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(world: World) -> None:
-    """Also when the restart begins with `latestOffset`, which reads the receipts of the earlier driver's tasks."""
-    carrying(world)
+    assert query.trigger()  # it defers all of them
     world.die(down_s=VISIBILITY_S - 5)
     query = Query(world).resume()
     query.announce()
