@@ -34,6 +34,7 @@ def test_what_has_no_outcome_is_tried_again_until_each_entry_is_done(rig: Rig, f
     assert sizes[0] == 10
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) > 1
+    assert (sizes[-1] < 10) == bool(faults.fail_entry)
     assert rig.depth() == (0, 0)
 
 
