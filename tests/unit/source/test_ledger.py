@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source.journal_objects import Journal
 from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage, encode_ledger
 from tests.helpers import raises_one_line
-from tests.unit.source.stores import FaultyStore, opened, receipt, say_no, segment
+from tests.unit.source.stores import FaultyStore, opened, receipt, segment
 
 
 def put(journal: Journal, ledger: Ledger) -> list[str]:
@@ -61,13 +59,6 @@ def test_who_may_serve_the_link_of_a_leftover(journal: Journal, epoch: int, is_c
     with pytest.raises(EpochSettledError):
         journal.seal(segment(journal, 2, writer="second"), 1, unserved=lambda: released.append("all"))
     assert bool(released) == (is_taken or not is_carried)
-
-
-def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
-    """A put that took effect and was denied is our commit."""
-    store.answer = say_no
-    journal.put_ledger(LEDGER)
-    assert journal.ledger() == LEDGER
 
 
 @pytest.mark.parametrize("epoch", [3, 2])
@@ -138,23 +129,3 @@ def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
         with raises_one_line(EpochSettledError, match="Persist a micro-batch's DataFrame"):
             journal.seal(segment(journal, 1, link=link), 0)
     journal.seal(segment(journal, epoch=2), 0)
-
-
-def test_commit_between_put_and_check_is_noticed(journal: Journal, store: FaultyStore) -> None:
-    """The put of a leftover succeeds while the epoch is committed: the attempt is refused all the same."""
-
-    def commit(name: str) -> None:
-        store.before_put = lambda name: None
-        journal.put_ledger(Ledger(1))
-
-    store.before_put = commit
-    with pytest.raises(EpochSettledError):
-        journal.seal(segment(journal, 1), 0)
-
-
-def test_dropped_objects_are_gone(journal: Journal, store: FaultyStore) -> None:
-    """A dropped epoch leaves neither objects nor folders."""
-    journal.seal(segment(journal, 1), 0)
-    journal.drop([journal.segment_name(1, 0, 0), journal.segment_name(1, 7, 0)])
-    assert journal.objects() == {}
-    assert not (Path(store.location) / "epochs" / f"{1:020d}").exists()
