@@ -6,7 +6,7 @@ import pytest
 
 from sqs_fifo_spark.source.queue import Counts
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes, in_both_modes_with, with_options
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes, in_both_modes_with
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -31,16 +31,6 @@ def test_limit_given_by_spark_counts(world: World) -> None:
     query.run(0)
     assert len(world.bodies()) == 3
     query.drain_and_audit()
-
-
-@with_options(maxBytesPerTrigger="40", numPartitions="1")
-def test_max_bytes_per_trigger_ends_receiving(world: World) -> None:
-    """Past the limit of bytes no further receive is made."""
-    world.send(*(f"{chr(97 + index % 26)}{1000000000 + index}" for index in range(52)))  # 11 bytes each
-    Query(world).drain()
-    sizes = [sum(map(len, rows.values())) for rows in world.sink.values()]
-    assert max(sizes) <= 10, "one receive of ten is past the limit"
-    world.audit()
 
 
 # Redelivery
