@@ -130,18 +130,6 @@ def test_what_somebody_else_has_got_hold_of_is_named_by_each_later_link(world: W
     query.finish(rows)
 
 
-@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
-def test_what_no_task_could_delete_the_commit_deletes(world: World, elapsed_s: float) -> None:
-    """Each later link names it, so the last one knows of all; with its handle, or with a newer one."""
-    query, plan = begin(world, *(f"{'ab'[number % 2]}{number}" for number in range(15)))
-    with world.failing("DeleteMessageBatch"):
-        rows = world.read(plan)
-    assert not world.deleted()
-    world.clock.advance(elapsed_s)
-    query.finish(rows)
-    assert len(world.deleted()) == len(rows) + sum(map(len, list(world.rows())[1:]))
-
-
 @pytest.mark.parametrize("is_found_first", [True, False])
 def test_a_driver_renews_nothing_that_a_task_has_deleted_and_calls_it_no_loss(
     world: World, caplog: pytest.LogCaptureFixture, is_found_first: bool
