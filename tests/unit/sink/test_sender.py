@@ -92,14 +92,6 @@ def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
 # Several at once
 
 
-def test_calls_are_full_when_many_groups_are_ready(sqs: Sqs) -> None:
-    """500 rows in 100 groups are 50 calls."""
-    bodies = dealt(100, 5)
-    send(sqs, rows(*bodies))
-    assert [len(call) for call in sqs.calls] == [10] * 50
-    assert_in_order(sqs, bodies)
-
-
 def test_eight_calls_are_made_at_once_and_no_more(sqs: Sqs) -> None:
     """Each waits here until there are eight."""
     together = threading.Barrier(THREADS)
