@@ -116,17 +116,6 @@ def test_a_table_without_a_batch_id_begins_with_the_first_one() -> None:
         Table().once(first=7)(Frame(), 9)
 
 
-def test_a_driver_that_stood_still_writes_nothing(table: Table) -> None:
-    """It had loaded the table before another driver wrote this micro-batch, and the next one."""
-    loaded = table.load(Batch("q1", 0))
-    for batch_id in (0, 1):
-        table.once()(Frame(), batch_id)
-    late: Any = once(lambda batch: loaded, table.write)
-    with pytest.raises(Changed):
-        late(Frame(), 0)
-    assert table.written == [("rows", "q1", 0), ("rows", "q1", 1)]
-
-
 def test_a_change_is_looked_at_anew(table: Table) -> None:
     """With another writer's rows the write is tried again; with its own batch id there is nothing left to do."""
     table.failures = [Changed(), Changed()]
