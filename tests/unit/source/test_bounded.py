@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, Query, World
+from tests.unit.by_hand import Query, World, in_both_modes_with
 
-
-@pytest.fixture(params=MODES)
-def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
-    return make_world(numPartitions="2", maxMessagesPerTrigger="12", deleteAfter=request.param)
+in_small_epochs = in_both_modes_with(numPartitions="2", maxMessagesPerTrigger="12")
 
 
 def held_by(root: object) -> dict[str, int]:
@@ -57,6 +54,7 @@ def rounds(world: World, query: Query, count: int) -> Iterator[None]:
         yield
 
 
+@in_small_epochs
 @pytest.mark.slow
 def test_nothing_in_the_driver_grows_with_time(world: World) -> None:
     """After forty rounds of new groups, lost leases and copies it holds what it held after four."""
@@ -71,6 +69,7 @@ def test_nothing_in_the_driver_grows_with_time(world: World) -> None:
     assert not grown
 
 
+@in_small_epochs
 def test_a_drained_driver_holds_nothing(world: World) -> None:
     """No lease, no loss, no ledger: an idle query is as it was at its start."""
     query = some_unread(world)
