@@ -12,7 +12,6 @@ import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import (
-    DataLossError,
     JournalMismatchError,
     JournalUnavailableError,
     QueueNotFoundError,
@@ -23,7 +22,6 @@ from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver.driver import Driver
 from sqs_fifo_spark.source.journal_objects import Journal
-from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan, deal_of
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.task.partition import read_partition
@@ -100,17 +98,6 @@ def test_what_is_wrong_is_told_before_the_first_receive(
     driver = spoil(rig)
     with raises_one_line(error, match=says):
         driver.initial_offset()
-    assert rig.received() == 0
-
-
-def test_a_checkpoint_without_its_journal_is_told_before_the_first_receive(rig: Rig) -> None:
-    """Also when another journal stands there now."""
-    known = Offset("0" * 32, 3, 1)
-    with pytest.raises(DataLossError, match=r"holds no journal, .+ set failOnDataLoss to false"):
-        rig.driver().latest_offset(known)
-    rig.driver().initial_offset()
-    with pytest.raises(DataLossError, match="holds another journal"):
-        rig.driver().latest_offset(known)
     assert rig.received() == 0
 
 
