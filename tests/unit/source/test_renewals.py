@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import cast
 from unittest import mock
 
 import pytest
@@ -23,7 +22,7 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import ANSWER_MARGIN_S, LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Queue
-from tests.simulation.hub import Hub, HubLock, HubPool, Process, Threading
+from tests.simulation.hub import Hub, HubPool, Process, Threading
 
 pytestmark = pytest.mark.law("source-7")
 
@@ -195,27 +194,9 @@ def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
         return max(after - before for before, after in pairwise(looks)), max(checks), queue.late
 
 
-def require_looks_in_time() -> None:
+def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> None:
+    """Nor Spark's thread for longer than any call; and nothing is asked for that SQS can only refuse."""
     look_s, check_s, late = longest_times_of_a_silent_queue()
     assert look_s <= min(HEARTBEAT_S, LONGEST_LOOK_S) + ANSWER_MARGIN_S / 2, f"no look for {look_s:.0f} s"
     assert 0 < check_s <= CALL_BUDGET_S
     assert late == 0
-
-
-def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> None:
-    """Nor Spark's thread for longer than any call; and nothing is asked for that SQS can only refuse."""
-    require_looks_in_time()
-
-
-def test_a_look_that_waits_for_renewals_is_found_to_come_late() -> None:
-    """The check of the law above finds this defect: a thread renews all that is due before another one may."""
-    renew = Lease.renew
-
-    def renew_all(lease: Lease, **_: float) -> None:
-        with vars(lease).setdefault("renewing", HubLock(cast(Hub, lease._clock))):
-            renew(lease)
-            while (due := lease.next_renewal()) is not None and due <= lease._clock.monotonic():
-                renew(lease)
-
-    with mock.patch.object(Lease, "renew", renew_all), pytest.raises(AssertionError, match="no look for"):
-        require_looks_in_time()
