@@ -91,15 +91,12 @@ def test_the_message_s_own_attributes_stay_beside_those_in_the_envelope() -> Non
 
 
 def test_only_who_asks_for_it_gets_an_envelope_opened() -> None:
+    """It counts as what SQS has carried, opened or not, as do the limits."""
     body = json.dumps(FIFO)
-    row = row_of(received(body, opens_envelopes=False))
+    closed = received(body, opens_envelopes=False)
+    row = row_of(closed)
     assert (row["body"], row["sns"]) == (body, None)
-
-
-def test_it_counts_as_what_sqs_has_carried() -> None:
-    """So do the limits."""
-    body = json.dumps(FIFO)
-    assert received(body).size == received(body, opens_envelopes=False).size == len(body)
+    assert received(body).size == closed.size == len(body)
 
 
 def test_an_envelope_in_an_envelope_is_a_message_like_any_other() -> None:
