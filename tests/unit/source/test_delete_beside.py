@@ -35,7 +35,7 @@ def denied(action: str) -> str:
 
 @in_both_orders
 def test_a_hot_group_comes_once_and_in_order(world: World, pool: MakePool) -> None:
-    """A receive that finds the group locked closes no chain."""
+    """A receive that finds the group locked closes no chain; one that comes before the delete is in vain, once."""
     world.pool = pool
     world.send(*(f"a{number}" for number in range(95)))
     query = Query(world)
@@ -60,16 +60,6 @@ def test_no_more_than_has_waited_is_waited_for(
     assert len(world.read(plan)) == len(bodies)
     assert world.clock.now() == began_at
     assert world.calls("ReceiveMessage") - before <= receives
-
-
-def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
-    """A receive that comes before the delete, and ends without what that unlocks, is in vain each time."""
-    world.pool = late
-    world.send(*(f"a{number}" for number in range(95)))
-    _, (plan,) = world.planned()
-    began_at = world.clock.now()
-    assert len(world.read(plan)) == 95
-    assert world.clock.now() - began_at == 1
 
 
 def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: World) -> None:
