@@ -35,16 +35,6 @@ def test_the_first_try_counts(failures: int, is_told: bool) -> None:
     assert len(calls) == min(3, failures + 1)
 
 
-def test_another_error_is_told_at_once() -> None:
-    """Nothing is tried again."""
-
-    def call() -> None:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        retried(call, OSError, lambda: pytest.fail("it is tried again"))
-
-
 def test_a_queue_may_throttle_for_days() -> None:
     """A pause is never longer than the longest, and none fails to be told."""
     clock = ManualClock()
