@@ -99,9 +99,10 @@ def test_a_group_without_a_command_shows_its_help(rig: Rig, group: list[str]) ->
     assert "Commands:" in result.stderr
 
 
-def test_an_unreachable_queue_is_one_line_and_status_3(rig: Rig) -> None:
+@pytest.mark.parametrize("command", [["peek"], ["send", "--group", "g", "--body", "x", "--dedup-id", "1"]])
+def test_an_unreachable_queue_is_one_line_and_status_3(rig: Rig, command: list[str]) -> None:
     """As a queue is that does not exist."""
-    result = rig.run("peek", "--queue-url", rig.url.replace("bids", "bidz"))
+    result = rig.run(*command, "--queue-url", rig.url.replace("bids", "bidz"))
     assert "does not exist" in error_of(result, Status.REFUSED)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from sqs_fifo_spark.cli import repair_commands
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.file_store import FileStore
@@ -24,6 +25,7 @@ from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal_objects import Journal
 from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig, error_of, lines, one_error, output_of, record_rows
+from tests.unit.sending import Store
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
 Rows = list[dict[str, Any]]
@@ -61,6 +63,9 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(rig: Rig,
     assert file.stat().st_mode & 0o777 == 0o600
     (shown,) = lines(rig.on_journal("show", "--json"))
     assert (shown["skippedMessages"], shown["owner"]["isCommand"]) == ([message_id], True)
+    text = output_of(rig.on_journal("show"))
+    assert re.search(rf"^skipped +{message_id}$", text, re.MULTILINE)
+    assert re.search("^owner +claim .* of a command on ", text, re.MULTILINE)
     # Again, also with another place: nothing happens.
     before = rig.stored()
     assert f"was moved to '{file}' before" in output_of(skip(rig, rows[1], "--to-file", str(tmp_path / "other.jsonl")))
@@ -215,6 +220,7 @@ def test_another_users_journal_is_left_alone(rig: Rig, rows: Rows, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     before = rig.stored()
     assert "Run the command as that user" in error_of(rig.on_journal("release", "--queue-url", rig.url), Status.REFUSED)
+    repair_commands._require_own_user(Store())  # an object store has no users
     assert rig.stored() == before
 
 
