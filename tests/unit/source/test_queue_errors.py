@@ -77,9 +77,9 @@ def test_a_missing_queue_is_queue_not_found(rig: Rig, call: str) -> None:
 
 def test_a_standard_queue_is_refused(rig: Rig) -> None:
     """AWS does not know the attribute FifoQueue there, and answers without it."""
-    rig.queue._url = rig.client.create_queue(QueueName="plain")["QueueUrl"]
+    rig.url = rig.client.create_queue(QueueName="plain")["QueueUrl"]
     with raises_one_line(NotFifoQueueError, match="standard queue"):
-        rig.queue.describe()
+        rig.make().describe()
 
 
 @pytest.fixture
