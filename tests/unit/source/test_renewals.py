@@ -158,11 +158,10 @@ def test_what_is_tried_again_within_its_call_is_found_to_cost_others_their_holds
         require_no_healthy_hold_lapses(is_lasting=True)
 
 
-def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
-    """Hold HELD messages for 20 minutes, of which SQS is silent 15, and let heartbeats fail.
+def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> None:
+    """Nor Spark's thread for longer than any call; and nothing is asked for that SQS can only refuse.
 
-    Return the longest time between two looks at the claim, and of a check on Spark's thread, in seconds; and how many
-    messages were asked for whose holds were over.
+    HELD messages are held for 20 minutes, of which SQS is silent 15, and heartbeats fail.
     """
     with hub() as clock:
         queue = UncertainQueue(clock, lambda dice: "hanging" if 60 < clock.now() - began < 960 else "")
@@ -191,12 +190,7 @@ def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
         thread = clock.spawn(Process("driver"), hold)
         clock.run(lambda: thread.is_done)
         assert not thread.error, thread.error
-        return max(after - before for before, after in pairwise(looks)), max(checks), queue.late
-
-
-def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> None:
-    """Nor Spark's thread for longer than any call; and nothing is asked for that SQS can only refuse."""
-    look_s, check_s, late = longest_times_of_a_silent_queue()
-    assert look_s <= min(HEARTBEAT_S, LONGEST_LOOK_S) + ANSWER_MARGIN_S / 2, f"no look for {look_s:.0f} s"
-    assert 0 < check_s <= CALL_BUDGET_S
-    assert late == 0
+        look_s = max(after - before for before, after in pairwise(looks))
+        assert look_s <= min(HEARTBEAT_S, LONGEST_LOOK_S) + ANSWER_MARGIN_S / 2, f"no look for {look_s:.0f} s"
+        assert 0 < max(checks) <= CALL_BUDGET_S
+        assert queue.late == 0
