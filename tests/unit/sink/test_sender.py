@@ -22,7 +22,6 @@ from tests.unit.sending import (
     Sqs,
     dealt,
     digests_of,
-    finish,
     group_of,
     in_trouble,
     make,
@@ -70,23 +69,6 @@ def test_the_queue_of_these_tests_catches_two_rows_of_a_group_at_once(sqs: Sqs) 
         SinkQueue(sqs.options(), sqs.clock).send(
             rows("a1", "a2"), lambda sent, pending: None, stopped=threading.Event(), deadline=sqs.clock.monotonic()
         )
-
-
-def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
-    """Not only until it is sent: of each group at most one row is sent and not recorded."""
-    bodies = dealt(12, 6)
-    record = Noted()
-    sender = make(sqs, record)
-    of_digest = {row.digest: row.entry["MessageBody"] for row in rows(*bodies)}
-
-    def look(digests: list[bytes]) -> None:
-        for body in map(of_digest.__getitem__, digests):
-            lane = sender.progress.lanes[group_of(body)]
-            assert (lane.is_ready, len(lane.waiting)) == (False, 6 - int(body[2:])), f"what follows {body} goes already"
-
-    record.on_add = look
-    finish(sender, *bodies)
-    assert_in_order(sqs, bodies)
 
 
 # Several at once
