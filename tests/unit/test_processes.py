@@ -200,7 +200,7 @@ def test_a_line_tells_time_level_logger_and_what_it_is_about() -> None:
     ("level", "count", "is_shown"),
     [
         *((None, 2, True), ("", 2, True), ("nonsense", 3, True)),
-        *(("INFO", 3, True), (" debug ", 3, True), ("WARNING", 2, False), ("ERROR", 0, False)),
+        *(("INFO", 3, True), ("DEBUG", 3, True), ("WARNING", 2, False), (" error ", 0, False)),
     ],
 )
 def test_the_environment_sets_the_level(level: str | None, count: int, is_shown: bool) -> None:
