@@ -128,6 +128,7 @@ LAWS = {
             "serve redelivered messages at once",
             "skip empty segments",
             "work on without the claim",
+            "take the claim of one queue for those of all",
             "let a new query forget the ledger",
             "begin a generation that Spark has not logged",
             "forget the ledger",

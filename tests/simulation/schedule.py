@@ -58,6 +58,8 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 UNION_SHARE = 0.5
 """Of the schedules: their query reads two queues."""
+TWINS_SHARE = 0.25
+"""Of the schedules of two queues that are not calm: runs of their query begin at nearly the same moment."""
 OPERATORS_SHARE = 0.25
 """Of the schedules that are not calm: operators repair their journal."""
 MOST_SENT = 2_000
@@ -129,7 +131,7 @@ class Schedule:
         self._is_lent = False
         """True if somebody else has all messages that waited at the run's start, until its first task receives."""
         self._spared: list[Process] = []
-        """Tasks of a query that is dead: they stand still until another one has done something, and then go on."""
+        """Tasks of a query that is dead, or a run beside another: they stand still until that has done something."""
         self._spared_until = ""
         """The event that they wait for."""
         self._has_died_with_catch = False
@@ -139,6 +141,9 @@ class Schedule:
         self._outages = random.Random(f"{seed}/outages")
         self._has_outages = not self.is_calm and self._outages.random() < 0.15
         """True if machines are cut off again and again, the log's too, while tasks on others go on."""
+        self._twins = random.Random(f"{seed}/twins")
+        self._has_twins = self.neighbour is not None and not self.is_calm and self._twins.random() < TWINS_SHARE
+        """True if a run of a query over two queues may begin while another one claims their journals."""
         operators = random.Random(f"{seed}/operators")
         has_operators = not self.is_calm and operators.random() < OPERATORS_SHARE
         self._operators = Operators(self, operators) if has_operators else None
@@ -272,6 +277,7 @@ class Schedule:
         if self._has_outages and self.climate is not CLEAR:
             self._near_an_outage(event)
         self._near_an_end(event)
+        self._near_a_claim(event)
         if event.startswith("before put epochs/"):
             self.laws.puts_link()
         if event.startswith("after put epochs/"):
@@ -303,6 +309,7 @@ class Schedule:
         """A step in the neighbour's world."""
         self._go_on_of_the_spared(event)
         self._near_an_end(event)
+        self._near_a_claim(event)
         self.hub.step()
 
     def _go_on_of_the_spared(self, event: str) -> None:
@@ -318,6 +325,20 @@ class Schedule:
             self._is_cut_due = self._has_died_with_catch
             self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
             self.hub.outside(lambda: self._end_query(process))
+
+    def _near_a_claim(self, event: str) -> None:
+        """Begin another run of the query as one claims a journal; or let one stand still there, between two claims."""
+        is_claim = "put drivers/" in event and "query" in self.hub.current_name
+        if not (self._has_twins and is_claim) or self.climate is CLEAR or self._twins.random() < 0.6:
+            return
+        if len(self._processes("query")) < 2:
+            self.start_query()
+        else:
+            self._spared_until = self._twins.choice(("after put drivers/", "is in the sink", "queues': "))
+            self.world.note(f"stands still until another one '{self._spared_until}', with any of its claims")
+            self._spared.append(self.hub.current_process)
+            self.hub.current_process.stalled_until = self.hub.now() + LAPSE_S
+            self.hub.outside(lambda: None)
 
     def _near_an_outage(self, event: str) -> None:
         """Cut the query's machine off a few steps after it has logged an offset, or as its first task is to put a link.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from sqs_fifo_spark.errors import FencedError
 from tests.simulation.planting import Mutations
 
 UNION_MUTATIONS = Mutations()
@@ -112,6 +113,19 @@ UNION_MUTATIONS.changed("poll a queue only while Spark asks", "source.driver.uni
 @planted("give all limits to each queue", "source.driver.sharing.share_limits")
 def _(share, limits, expected):
     return dict.fromkeys(expected, limits)
+
+
+@planted("take the claim of one queue for those of all", "source.driver.ownership.Ownership.require_claim")
+def _(require_claim, owned):
+    owners = vars(owned._queue.pace).setdefault("owners", {})  # of one run, which has one pace
+    owners[id(owned)] = owned
+    errors = []
+    for each in owners.values():
+        try:
+            return require_claim(each)
+        except FencedError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 @planted("forget the places of queues that do not move", "source.offsets.Offsets.moved")
