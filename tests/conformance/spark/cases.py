@@ -37,13 +37,8 @@ class Fact:
         cells: dict[str, list[str]] = {}
         for version in VERSIONS:
             cells.setdefault(self.on(_numbers(version)), []).append(version)
-        if len(cells) == 1:
-            return f"| {self.sentence} | {_cell(next(iter(cells)))} |"
-        return (
-            f"| {self.sentence} | "
-            + "<br>".join(f"{', '.join(on)}: {_cell(seen)}" for seen, on in cells.items())
-            + " |"
-        )
+        shown = [f"`{seen}`" if len(cells) == 1 else f"{', '.join(on)}: `{seen}`" for seen, on in cells.items()]
+        return f"| {self.sentence} | {'<br>'.join(shown)} |"
 
 
 @dataclass
@@ -71,10 +66,6 @@ def case(about: str, *facts: tuple[str, str | dict[str, str]]) -> Callable[..., 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")[:2]))
-
-
-def _cell(seen: str) -> str:
-    return f"`{seen}`"
 
 
 def markdown() -> str:
