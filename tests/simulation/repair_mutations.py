@@ -103,13 +103,13 @@ rewritten(
 rewritten(
     "move a message to a file without its lock",
     "cli.repair_commands._to_file.__wrapped__",
-    "        fcntl.flock(out, fcntl.LOCK_EX)\n",
+    "            fcntl.flock(out, fcntl.LOCK_EX)\n",
     "",
 )
 rewritten(
     "believe in a row of a file that nobody has synced",
     "cli.repair_commands._to_file.__wrapped__",
-    "        os.fsync(out.fileno())  # whoever wrote it may have been killed before that\n",
+    "            os.fsync(out.fileno())  # whoever wrote it may have been killed before that\n",
     "",
 )
 rewritten(
